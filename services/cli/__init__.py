@@ -1,0 +1,1 @@
+"""The `hotline` command and the local supervisor."""

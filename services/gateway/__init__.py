@@ -1,0 +1,1 @@
+"""The gateway: admits, places and relays generations; knows no tokenizer, no template and no engine."""

@@ -1,0 +1,1 @@
+"""What every service process is made of: errors, interceptors, lifecycle, channels, settings, logs."""

@@ -1,0 +1,338 @@
+"""Every way in which a request can fail, and what each looks like on every wire.
+
+ServiceError
+├── InvalidArgumentError        a field has the wrong type, value or size
+│   └── InvalidMediaError       an image or sound cannot be read or is beyond a limit
+├── ContextLengthError          the prompt does not fit the model's context
+├── RequestTooLargeError        the message or body is larger than the limit
+├── UnauthenticatedError        no API key, or one that is not known
+├── PermissionDeniedError       the key may not do this
+├── ModelNotFoundError, SessionNotFoundError, GenerationNotFoundError, RouteNotFoundError
+├── GenerationExpiredError      known, but its replay window has passed
+├── GenerationConflictError     the generation id is in use, or was used with other content
+├── SessionBusyError            the session has a turn running
+├── FeaturesMissingError        the worker lacks tensors that the prompt names
+├── OverloadedError             the waiting room is full
+├── RateLimitedError            the key's limit is reached
+├── UnavailableError            nothing that could do this is serving now
+├── EngineDeadError             the engine stopped while the generation ran
+├── DeadlineExceededError       the time limit passed before the answer
+├── CancelledByPeerError        cancelled by the client or by a shutdown
+├── UnimplementedError          in the contract, not in this build
+└── InternalError               a fault of ours; the details are in the log only
+
+`TABLE` is the one table of the project; docs/errors.md is written from it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+from typing import ClassVar
+
+DOMAIN = "hotline.v1"
+"""google.rpc.ErrorInfo.domain of every error."""
+
+VALUE_LENGTH = 80
+"""Characters of an offending value that a message repeats."""
+
+
+class Reason(StrEnum):
+    """The names of hotline.v1.ErrorReason, without the prefix."""
+
+    INVALID_ARGUMENT = "INVALID_ARGUMENT"
+    INVALID_MEDIA = "INVALID_MEDIA"
+    CONTEXT_LENGTH_EXCEEDED = "CONTEXT_LENGTH_EXCEEDED"
+    REQUEST_TOO_LARGE = "REQUEST_TOO_LARGE"
+    UNAUTHENTICATED = "UNAUTHENTICATED"
+    PERMISSION_DENIED = "PERMISSION_DENIED"
+    MODEL_NOT_FOUND = "MODEL_NOT_FOUND"
+    SESSION_NOT_FOUND = "SESSION_NOT_FOUND"
+    GENERATION_NOT_FOUND = "GENERATION_NOT_FOUND"
+    GENERATION_EXPIRED = "GENERATION_EXPIRED"
+    GENERATION_CONFLICT = "GENERATION_CONFLICT"
+    SESSION_BUSY = "SESSION_BUSY"
+    FEATURES_MISSING = "FEATURES_MISSING"
+    OVERLOADED = "OVERLOADED"
+    RATE_LIMITED = "RATE_LIMITED"
+    UNAVAILABLE = "UNAVAILABLE"
+    ENGINE_DEAD = "ENGINE_DEAD"
+    DEADLINE_EXCEEDED = "DEADLINE_EXCEEDED"
+    CANCELLED = "CANCELLED"
+    UNIMPLEMENTED = "UNIMPLEMENTED"
+    INTERNAL = "INTERNAL"
+    ROUTE_NOT_FOUND = "ROUTE_NOT_FOUND"
+
+
+@dataclass(frozen=True)
+class Row:
+    """How one reason looks on each wire."""
+
+    grpc_code: str
+    """Name of the grpc.StatusCode."""
+    http_status: int
+    """Status of a REST answer whose first byte has not been sent."""
+    openai_type: str
+    """error.type of the OpenAI error object."""
+    openai_code: str
+    """error.code of the OpenAI error object."""
+    retryable: bool
+    """Whether the same request may succeed if sent again."""
+
+
+_BAD, _GONE, _BUSY = "invalid_request_error", "not_found_error", "service_unavailable_error"
+
+TABLE: Mapping[Reason, Row] = MappingProxyType(
+    {
+        Reason.INVALID_ARGUMENT: Row("INVALID_ARGUMENT", 400, _BAD, "invalid_value", False),
+        Reason.INVALID_MEDIA: Row("INVALID_ARGUMENT", 400, _BAD, "invalid_image", False),
+        Reason.CONTEXT_LENGTH_EXCEEDED: Row(
+            "INVALID_ARGUMENT", 400, _BAD, "context_length_exceeded", False
+        ),
+        Reason.REQUEST_TOO_LARGE: Row("RESOURCE_EXHAUSTED", 413, _BAD, "request_too_large", False),
+        Reason.UNAUTHENTICATED: Row(
+            "UNAUTHENTICATED", 401, "authentication_error", "invalid_api_key", False
+        ),
+        Reason.PERMISSION_DENIED: Row(
+            "PERMISSION_DENIED", 403, "permission_error", "permission_denied", False
+        ),
+        Reason.MODEL_NOT_FOUND: Row("NOT_FOUND", 404, _BAD, "model_not_found", False),
+        Reason.SESSION_NOT_FOUND: Row("NOT_FOUND", 404, _GONE, "session_not_found", False),
+        Reason.GENERATION_NOT_FOUND: Row("NOT_FOUND", 404, _GONE, "generation_not_found", False),
+        Reason.GENERATION_EXPIRED: Row("OUT_OF_RANGE", 410, _GONE, "generation_expired", False),
+        Reason.GENERATION_CONFLICT: Row(
+            "ALREADY_EXISTS", 409, "conflict_error", "generation_conflict", False
+        ),
+        Reason.SESSION_BUSY: Row(
+            "FAILED_PRECONDITION", 409, "conflict_error", "session_busy", True
+        ),
+        Reason.FEATURES_MISSING: Row(
+            "FAILED_PRECONDITION", 409, "conflict_error", "features_missing", True
+        ),
+        Reason.OVERLOADED: Row("RESOURCE_EXHAUSTED", 429, "rate_limit_error", "overloaded", True),
+        Reason.RATE_LIMITED: Row(
+            "RESOURCE_EXHAUSTED", 429, "rate_limit_error", "rate_limit_exceeded", True
+        ),
+        Reason.UNAVAILABLE: Row("UNAVAILABLE", 503, _BUSY, "unavailable", True),
+        Reason.ENGINE_DEAD: Row("UNAVAILABLE", 503, _BUSY, "engine_dead", True),
+        Reason.DEADLINE_EXCEEDED: Row("DEADLINE_EXCEEDED", 504, "timeout_error", "timeout", True),
+        Reason.CANCELLED: Row("CANCELLED", 499, _BAD, "cancelled", False),
+        Reason.UNIMPLEMENTED: Row("UNIMPLEMENTED", 501, _BAD, "unimplemented", False),
+        Reason.INTERNAL: Row("INTERNAL", 500, "server_error", "internal_error", False),
+        Reason.ROUTE_NOT_FOUND: Row("UNIMPLEMENTED", 404, _BAD, "unknown_url", False),
+    }
+)
+
+
+class ServiceError(Exception):
+    """A failure with a reason that a client may see. The message names field, value and limit."""
+
+    reason: ClassVar[Reason] = Reason.INTERNAL
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        metadata: Mapping[str, str] | None = None,
+        retry_delay_s: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.metadata = dict(metadata or {})
+        self.retry_delay_s = retry_delay_s
+
+    @property
+    def row(self) -> Row:
+        """What this error looks like on each wire."""
+        return TABLE[self.reason]
+
+    @property
+    def field(self) -> str:
+        """The request's field at fault, as a path such as `messages[1].content[0]`; or empty."""
+        return self.metadata.get("field", "")
+
+
+class InvalidArgumentError(ServiceError):
+    """A field has the wrong type, value or size."""
+
+    reason = Reason.INVALID_ARGUMENT
+
+    def __init__(self, field: str, value: object, limit: str) -> None:
+        shown = repr(value)
+        if len(shown) > VALUE_LENGTH:
+            shown = shown[:VALUE_LENGTH] + "…"
+        super().__init__(
+            f"{field}: {shown} is not allowed; must be {limit}.",
+            metadata={"field": field, "value": shown, "limit": limit},
+        )
+
+
+class InvalidMediaError(ServiceError):
+    """An image or sound cannot be read or is beyond a limit."""
+
+    reason = Reason.INVALID_MEDIA
+
+    def __init__(self, field: str, problem: str) -> None:
+        super().__init__(f"{field}: {problem}.", metadata={"field": field})
+
+
+class ContextLengthError(ServiceError):
+    """The prompt does not fit the model's context."""
+
+    reason = Reason.CONTEXT_LENGTH_EXCEEDED
+
+    def __init__(self, prompt_tokens: int, context_tokens: int) -> None:
+        super().__init__(
+            f"messages: the prompt has {prompt_tokens} tokens, but this model's context is "
+            f"{context_tokens} tokens, of which at least one is for the answer.",
+            metadata={
+                "field": "messages",
+                "prompt_tokens": str(prompt_tokens),
+                "context_tokens": str(context_tokens),
+            },
+        )
+
+
+class RequestTooLargeError(ServiceError):
+    """The message or body is larger than the limit."""
+
+    reason = Reason.REQUEST_TOO_LARGE
+
+    def __init__(self, field: str, size_bytes: int, limit_bytes: int) -> None:
+        super().__init__(
+            f"{field}: {size_bytes} bytes are more than the limit of {limit_bytes} bytes.",
+            metadata={"field": field, "limit_bytes": str(limit_bytes)},
+        )
+
+
+class UnauthenticatedError(ServiceError):
+    """No API key, or one that is not known."""
+
+    reason = Reason.UNAUTHENTICATED
+
+
+class PermissionDeniedError(ServiceError):
+    """The key may not do this."""
+
+    reason = Reason.PERMISSION_DENIED
+
+
+class ModelNotFoundError(ServiceError):
+    """No model of this name."""
+
+    reason = Reason.MODEL_NOT_FOUND
+
+    def __init__(self, model: str) -> None:
+        shown = model[:VALUE_LENGTH]
+        super().__init__(
+            f"model: {shown!r} is not served here; GET /v1/models or ModelService.ListModels "
+            "lists what is.",
+            metadata={"field": "model", "model": shown},
+        )
+
+
+class SessionNotFoundError(ServiceError):
+    """No session with this id belongs to the caller."""
+
+    reason = Reason.SESSION_NOT_FOUND
+
+
+class GenerationNotFoundError(ServiceError):
+    """No generation with this id belongs to the caller."""
+
+    reason = Reason.GENERATION_NOT_FOUND
+
+
+class GenerationExpiredError(ServiceError):
+    """The generation is known, but its replay window has passed."""
+
+    reason = Reason.GENERATION_EXPIRED
+
+
+class GenerationConflictError(ServiceError):
+    """The generation id is in use, or was used with other content."""
+
+    reason = Reason.GENERATION_CONFLICT
+
+
+class SessionBusyError(ServiceError):
+    """The session has a turn running."""
+
+    reason = Reason.SESSION_BUSY
+
+
+class FeaturesMissingError(ServiceError):
+    """The worker (or the tokenizer's store) lacks tensors that the prompt names."""
+
+    reason = Reason.FEATURES_MISSING
+
+    def __init__(self, digests: Sequence[bytes]) -> None:
+        super().__init__(
+            f"features: {len(digests)} feature tensors are not here; push them and ask again.",
+            metadata={"field": "features", "digests": ",".join(d.hex() for d in digests)},
+        )
+
+
+class OverloadedError(ServiceError):
+    """The waiting room is full."""
+
+    reason = Reason.OVERLOADED
+
+
+class RateLimitedError(ServiceError):
+    """The key's rate or concurrency limit is reached."""
+
+    reason = Reason.RATE_LIMITED
+
+
+class UnavailableError(ServiceError):
+    """No process that could do this is serving right now."""
+
+    reason = Reason.UNAVAILABLE
+
+
+class EngineDeadError(ServiceError):
+    """The engine stopped while the generation ran."""
+
+    reason = Reason.ENGINE_DEAD
+
+
+class DeadlineExceededError(ServiceError):
+    """The time limit passed before the answer."""
+
+    reason = Reason.DEADLINE_EXCEEDED
+
+
+class CancelledByPeerError(ServiceError):
+    """Cancelled by the client or by a shutdown."""
+
+    reason = Reason.CANCELLED
+
+
+class UnimplementedError(ServiceError):
+    """In the contract, not in this build."""
+
+    reason = Reason.UNIMPLEMENTED
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what} is part of the contract, but this version does not build it yet.")
+
+
+class InternalError(ServiceError):
+    """A fault of ours. Never carries the cause's text: that goes to the log."""
+
+    reason = Reason.INTERNAL
+
+    def __init__(self) -> None:
+        super().__init__("The server had an internal error; its log has it under the request id.")
+
+
+class RouteNotFoundError(ServiceError):
+    """No such REST route."""
+
+    reason = Reason.ROUTE_NOT_FOUND
+
+
+def error_class(reason: Reason) -> type[ServiceError]:
+    """The class that stands for a reason."""
+    return next(cls for cls in ServiceError.__subclasses__() if cls.reason is reason)

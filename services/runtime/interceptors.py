@@ -1,0 +1,118 @@
+"""The one place where errors become statuses, and where a call gets its request id and its log line."""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
+from typing import Any, TypeAlias
+
+import grpc
+from grpc import aio
+
+from services.runtime.errors import InternalError, ServiceError
+from services.runtime.logs import REQUEST_ID_KEY, bind_request_id, get_logger
+from services.runtime.status import DETAILS_KEY, MESSAGE_BYTES, details, from_rpc_error, grpc_code
+
+_log = get_logger()
+_QUIET = ("/grpc.health.v1.Health/", "/grpc.reflection.")
+"""Methods that probes call all day; logged at DEBUG."""
+
+_Context: TypeAlias = aio.ServicerContext[Any, Any]
+_Unary: TypeAlias = Callable[[Any, _Context], Awaitable[Any]]
+_Stream: TypeAlias = Callable[[Any, _Context], AsyncIterator[Any]]
+
+
+class ErrorInterceptor(aio.ServerInterceptor):
+    """Wraps every handler: binds the request id, logs the outcome, turns exceptions into statuses.
+
+    ServiceError keeps its reason, message, metadata and retry delay; an AioRpcError of a peer that no one caught
+    counts as that peer's error; anything else is INTERNAL, with the traceback in the log and nothing of it on the wire.
+    """
+
+    async def intercept_service(
+        self,
+        continuation: Callable[
+            [grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[Any, Any] | None]
+        ],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> grpc.RpcMethodHandler[Any, Any] | None:
+        """Wrap the method's handler; unknown methods pass, gRPC answers them UNIMPLEMENTED."""
+        handler: Any = await continuation(handler_call_details)
+        if handler is None:
+            return None
+        method = handler_call_details.method
+        wrap = _wrap_stream if handler.response_streaming else _wrap_unary
+        kinds = (
+            "stream" if streaming else "unary"
+            for streaming in (handler.request_streaming, handler.response_streaming)
+        )
+        kind = "_".join(kinds)
+        build = getattr(grpc, f"{kind}_rpc_method_handler")
+        behaviour = wrap(method, getattr(handler, kind))
+        wrapped: grpc.RpcMethodHandler[Any, Any] = build(
+            behaviour, handler.request_deserializer, handler.response_serializer
+        )
+        return wrapped
+
+
+def _wrap_unary(method: str, behaviour: _Unary) -> _Unary:
+    async def call(request: Any, context: _Context) -> Any:
+        outcome = _Outcome(method, context)
+        try:
+            response = await behaviour(request, context)
+        except BaseException as error:
+            await outcome.failed(error)
+            raise
+        outcome.ended("OK")
+        return response
+
+    return call
+
+
+def _wrap_stream(method: str, behaviour: _Stream) -> _Stream:
+    async def call(request: Any, context: _Context) -> AsyncGenerator[Any, None]:
+        outcome = _Outcome(method, context)
+        try:
+            responses: Any = behaviour(request, context)
+            async with aclosing(responses):
+                async for response in responses:
+                    yield response
+        except BaseException as error:
+            await outcome.failed(error)
+            raise
+        outcome.ended("OK")
+
+    return call
+
+
+class _Outcome:
+    """How one call ended; logs it, and aborts it where it failed."""
+
+    def __init__(self, method: str, context: _Context) -> None:
+        self._method, self._context, self._start_s = method, context, time.monotonic()
+        metadata = dict(context.invocation_metadata() or ())
+        offered = metadata.get(REQUEST_ID_KEY)
+        bind_request_id(offered if isinstance(offered, str) else None)
+
+    def ended(self, code: str, **fields: str) -> None:
+        log = _log.debug if self._method.startswith(_QUIET) else _log.info
+        elapsed_ms = round((time.monotonic() - self._start_s) * 1000, 1)
+        log("call", method=self._method, code=code, elapsed_ms=elapsed_ms, **fields)
+
+    async def failed(self, error: BaseException) -> None:
+        """Abort the call with the error's status. Returns only where the exception must go on as it is."""
+        if isinstance(error, (asyncio.CancelledError, GeneratorExit)):
+            self.ended("CANCELLED")
+            return
+        if isinstance(error, aio.AbortError):
+            self.ended(str(self._context.code()))
+            return
+        if isinstance(error, aio.AioRpcError):
+            error = from_rpc_error(error, "a service behind this one")
+        if not isinstance(error, ServiceError):
+            _log.error("unexpected", method=self._method, exc_info=error)
+            error = InternalError()
+        self.ended(error.row.grpc_code, reason=error.reason.value, message=error.message)
+        await self._context.abort(
+            grpc_code(error), error.message[:MESSAGE_BYTES], ((DETAILS_KEY, details(error)),)
+        )

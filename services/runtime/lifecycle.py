@@ -1,0 +1,188 @@
+"""The life of a service process: STARTING, WARMING, SERVING, DRAINING, STOPPED.
+
+The port opens before warm-up, so that health can say NOT_SERVING instead of nothing. Draining says NOT_SERVING for a
+notice period first: peers' health checks must see it before calls are refused.
+"""
+
+import asyncio
+import ctypes
+import signal
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from enum import StrEnum
+
+from grpc import aio
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from services.runtime.channel import create_server
+from services.runtime.errors import UnavailableError
+from services.runtime.interceptors import ErrorInterceptor
+from services.runtime.logs import configure, get_logger
+from services.runtime.settings import ServiceSettings
+
+_log = get_logger()
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+
+class State(StrEnum):
+    """Where a service process is in its life."""
+
+    STARTING = "STARTING"
+    WARMING = "WARMING"
+    SERVING = "SERVING"
+    DRAINING = "DRAINING"
+    STOPPED = "STOPPED"
+
+
+class Service(ABC):
+    """What a process serves. The constructor is cheap; loading happens in `warm`."""
+
+    interceptors: Sequence[aio.ServerInterceptor] = ()
+    """Inside the error interceptor, outermost first."""
+
+    def __init__(self) -> None:
+        self.process: Process | None = None
+
+    @abstractmethod
+    def register(self, server: aio.Server) -> Sequence[str]:
+        """Add the servicers; returns their full names, for health and reflection."""
+
+    @abstractmethod
+    async def warm(self) -> None:
+        """Load and warm up everything that a first request would pay for. Raises to end the process."""
+
+    async def drain(self) -> None:
+        """End background work, with calls still running. Idempotent."""
+        return
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Free everything; no call is running any more. Idempotent; called whatever failed before."""
+
+    @property
+    def state(self) -> State:
+        """The state of the process that serves this; SERVING where there is none (tests)."""
+        return self.process.state if self.process else State.SERVING
+
+    def require_serving(self) -> None:
+        """Raises UnavailableError unless requests are welcome."""
+        if self.state in (State.STARTING, State.WARMING):
+            raise UnavailableError("This process is still warming up.", retry_delay_s=1.0)
+        if self.state is State.STOPPED:
+            raise UnavailableError("This process has stopped.", retry_delay_s=1.0)
+
+
+class Process:
+    """One server with health, reflection and one service, through its life."""
+
+    def __init__(self, service: Service, settings: ServiceSettings) -> None:
+        self._service, self._settings = service, settings
+        self._health = health.aio.HealthServicer()
+        self._names: list[str] = []
+        self._ready = True
+        self.state = State.STARTING
+        self.port = 0
+        service.process = self
+
+    async def start(self) -> None:
+        """Open the port (NOT_SERVING), warm up, serve. Raises RuntimeError where the address is taken."""
+        self._server = create_server([ErrorInterceptor(), *self._service.interceptors])
+        self._names = ["", *self._service.register(self._server)]
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        reflection.enable_server_reflection(
+            (*self._names[1:], health.SERVICE_NAME, reflection.SERVICE_NAME), self._server
+        )
+        await self._enter(State.STARTING)
+        self.port = self._server.add_insecure_port(self._settings.address)
+        await self._server.start()
+        await self._enter(State.WARMING)
+        await self._service.warm()
+        await self._enter(State.SERVING)
+
+    async def set_ready(self, ready: bool) -> None:
+        """Say SERVING or NOT_SERVING while serving, as the service's own upstreams come and go."""
+        if ready != self._ready:
+            self._ready = ready
+            _log.info("ready" if ready else "not ready")
+            await self._publish()
+
+    async def stop(self) -> None:
+        """Drain and stop, within notice + grace; idempotent."""
+        if self.state is State.STOPPED:
+            return
+        was_serving = self.state is State.SERVING
+        await self._enter(State.DRAINING)
+        try:
+            if was_serving:
+                await asyncio.sleep(
+                    self._settings.drain_notice_s
+                )  # peers' health checks see it meanwhile
+            await self._service.drain()
+            await self._server.stop(self._settings.drain_grace_s if was_serving else 0)
+        finally:
+            await self._service.close()
+            await self._enter(State.STOPPED)
+
+    async def _enter(self, state: State) -> None:
+        self.state = state
+        _log.info("state", state=state.value, address=self._settings.address, port=self.port)
+        await self._publish()
+
+    async def _publish(self) -> None:
+        serving = self.state is State.SERVING and self._ready
+        status = health_pb2.HealthCheckResponse
+        for name in self._names:
+            await self._health.set(name, status.SERVING if serving else status.NOT_SERVING)
+
+
+async def _until_signal(process: Process) -> None:
+    """Start, wait for SIGTERM or SIGINT (also during warm-up), stop. A second signal changes nothing."""
+    wanted = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, wanted.set)
+    starting, waiting = asyncio.ensure_future(process.start()), asyncio.ensure_future(wanted.wait())
+    try:
+        await asyncio.wait((starting, waiting), return_when=asyncio.FIRST_COMPLETED)
+        if starting.done():
+            await starting  # raises what ended the start
+            await waiting
+        else:
+            starting.cancel()
+            await asyncio.wait((starting,))
+    finally:
+        waiting.cancel()
+        await process.stop()
+
+
+def run(service_name: str, service: Service, settings: ServiceSettings) -> int:
+    """Run a service until a signal ends it; the body of every `main`.
+
+    Returns:
+        The exit code: 0 after a signal, 1 where the start failed.
+    """
+    import uvloop
+
+    configure(
+        settings.log_format,
+        settings.log_level,
+        service=service_name,
+        name=settings.name or service_name,
+    )
+    if settings.exit_with_parent:
+        die_with_parent()
+    try:
+        uvloop.run(_until_signal(Process(service, settings)))
+    # The top of the main task: log it where operators look, and tell the supervisor.
+    except Exception:  # noqa: BLE001
+        _log.exception("ended by an error")
+        return 1
+    return 0
+
+
+def die_with_parent() -> None:
+    """Linux: ask the kernel for SIGTERM when the parent process ends. Elsewhere: nothing."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

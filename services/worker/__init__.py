@@ -1,0 +1,1 @@
+"""The worker: one resident engine; token ids and features in, token ids out."""
