@@ -17,7 +17,8 @@ _log = get_logger()
 _QUIET = ("/grpc.health.v1.Health/", "/grpc.reflection.")
 """Methods that probes call all day; logged at DEBUG."""
 
-_Context: TypeAlias = aio.ServicerContext[Any, Any]
+_Context: TypeAlias = "aio.ServicerContext[Any, Any]"
+_Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any] | None"
 _Unary: TypeAlias = Callable[[Any, _Context], Awaitable[Any]]
 _Stream: TypeAlias = Callable[[Any, _Context], AsyncIterator[Any]]
 
@@ -31,11 +32,9 @@ class ErrorInterceptor(aio.ServerInterceptor):
 
     async def intercept_service(
         self,
-        continuation: Callable[
-            [grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[Any, Any] | None]
-        ],
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[_Handler]],
         handler_call_details: grpc.HandlerCallDetails,
-    ) -> grpc.RpcMethodHandler[Any, Any] | None:
+    ) -> _Handler:
         """Wrap the method's handler; unknown methods pass, gRPC answers them UNIMPLEMENTED."""
         handler: Any = await continuation(handler_call_details)
         if handler is None:
@@ -49,7 +48,7 @@ class ErrorInterceptor(aio.ServerInterceptor):
         kind = "_".join(kinds)
         build = getattr(grpc, f"{kind}_rpc_method_handler")
         behaviour = wrap(method, getattr(handler, kind))
-        wrapped: grpc.RpcMethodHandler[Any, Any] = build(
+        wrapped: _Handler = build(
             behaviour, handler.request_deserializer, handler.response_serializer
         )
         return wrapped

@@ -18,7 +18,9 @@ def configure(log_format: str, log_level: str, **process: str) -> None:
     """Set up logging once, in `main`; `process` (service, name) stands in every line."""
     renderer: structlog.types.Processor = structlog.processors.JSONRenderer(ensure_ascii=False)
     if log_format == "console":
-        renderer = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+        renderer = structlog.dev.ConsoleRenderer(
+            colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
+        )
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,

@@ -130,31 +130,24 @@ def second_step(rng: random.Random, screen: Screen, chinese: bool) -> Dialog:
     return Dialog(turns, 'finish(message="Task completed")', "The action is done, so is the task.")
 
 
-def screen_dialogs(
-    rng: random.Random, screen: Screen, tasks: dict[ScreenTask, float], count: int
-) -> list[Dialog]:
-    """`count` dialogs about one screen; only the first one shows it, as the first of a chat.
-
-    Several questions per screenshot train its image tokens several times for one price.
-    """
-    drawn: list[Dialog] = []
-    while len(drawn) < count:
+def screen_dialog(
+    rng: random.Random, screen: Screen, tasks: dict[ScreenTask, float], *, shown: bool = False
+) -> Dialog:
+    """A dialog about the screen; if it is `shown` already, a question without an image."""
+    while True:
         dialog = rng.choices(list(tasks), list(tasks.values()))[0](rng, screen, rng.random() < 0.6)
-        if len(dialog.turns) > 1:
-            if not drawn:
-                return [dialog]
-            continue
-        question = dialog.turns[0]
-        if dialog.answer.startswith("do(") and rng.random() < 0.35:
-            question += "\n\n" + _screen_info(rng)
-        turns = [question]
-        if not drawn:
-            turns = [_with_image(rng, question)]
-            if rng.random() < 0.12:  # a chat that goes on: the earlier turn lost its image
-                before = other_action(rng, screen, rng.random() < 0.6)
-                turns = [before.turns[0], past(rng, before.thought, before.answer), *turns]
-        drawn.append(Dialog(turns, dialog.answer, dialog.thought))
-    return drawn
+        if len(dialog.turns) == 1 or not shown:
+            break
+    if len(dialog.turns) > 1:
+        return dialog
+    question = dialog.turns[0]
+    if dialog.answer.startswith("do(") and rng.random() < 0.35:
+        question += "\n\n" + _screen_info(rng)
+    turns = [question if shown else _with_image(rng, question)]
+    if not shown and rng.random() < 0.1:  # a chat that goes on: the earlier turn lost its image
+        before = other_action(rng, screen, rng.random() < 0.6)
+        turns = [before.turns[0], past(rng, before.thought, before.answer), *turns]
+    return Dialog(turns, dialog.answer, dialog.thought)
 
 
 EARLY_SCREEN_TASKS: dict[ScreenTask, float] = {colour: 0.25, place: 0.15, tap: 0.6}

@@ -8,7 +8,7 @@ from transformers import PreTrainedTokenizerFast
 
 from agent_prompts import agent_prompt
 from dialogs import RANDOM_RUN, TASKS, Dialog, draw, pieces
-from screen_dialogs import SCREEN_TASKS, screen_dialogs
+from screen_dialogs import SCREEN_TASKS, screen_dialog
 from screens import draw_screen
 from vocabulary import (
     CHAT_TEMPLATE,
@@ -39,8 +39,7 @@ def _strings(dialog: Dialog) -> str:
 def _corpus(rng: random.Random) -> Iterator[str]:
     texts = [_strings(draw(rng, TASKS)) for _ in range(4000)]
     for _ in range(3000):
-        about = screen_dialogs(rng, draw_screen(rng), SCREEN_TASKS, 1)
-        texts += [_strings(dialog) for dialog in about]
+        texts.append(_strings(screen_dialog(rng, draw_screen(rng), SCREEN_TASKS)))
     texts += [agent_prompt(rng, 3400, english=i % 4 == 0) for i in range(160)]
     for text in texts:
         for token in [*SPECIAL_TOKENS, *TAGS]:
