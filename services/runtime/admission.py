@@ -18,8 +18,12 @@ class Admission:
         self.waiting_count = 0
 
     @asynccontextmanager
-    async def place(self) -> AsyncGenerator[int, None]:
-        """Hold a place; yields how many were waiting before. Raises OverloadedError at the bound."""
+    async def place(self, timeout_s: float | None = None) -> AsyncGenerator[int, None]:
+        """Hold a place; yields how many were waiting before.
+
+        Raises OverloadedError at the bound, or where no place became free within `timeout_s` (None: the caller
+        has a deadline of its own).
+        """
         ahead = self.waiting_count
         if self._places.locked() and ahead >= self.waiting_limit:
             raise OverloadedError(
@@ -29,7 +33,12 @@ class Admission:
             )
         self.waiting_count += 1
         try:
-            await self._places.acquire()
+            async with asyncio.timeout(timeout_s):
+                await self._places.acquire()
+        except TimeoutError:
+            raise OverloadedError(
+                f"No place became free within {timeout_s} s.", retry_delay_s=self._retry_delay_s
+            ) from None
         finally:
             self.waiting_count -= 1
         self.running_count += 1

@@ -73,6 +73,12 @@ def _wrap_stream(method: str, behaviour: _Stream) -> _Stream:
         outcome = _Outcome(method, context)
         try:
             responses: Any = behaviour(request, context)
+            if isinstance(responses, Awaitable):
+                await (
+                    responses
+                )  # a handler that writes by context.write itself, as Health.Watch does
+                outcome.ended("OK")
+                return
             async with aclosing(responses):
                 async for response in responses:
                     yield response

@@ -5,9 +5,7 @@ notice period first: peers' health checks must see it before calls are refused.
 """
 
 import asyncio
-import ctypes
 import signal
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from enum import StrEnum
@@ -20,10 +18,10 @@ from services.runtime.channel import create_server
 from services.runtime.errors import UnavailableError
 from services.runtime.interceptors import ErrorInterceptor
 from services.runtime.logs import configure, get_logger
+from services.runtime.parent import die_with_parent
 from services.runtime.settings import ServiceSettings
 
 _log = get_logger()
-_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 class State(StrEnum):
@@ -41,6 +39,8 @@ class Service(ABC):
 
     interceptors: Sequence[aio.ServerInterceptor] = ()
     """Inside the error interceptor, outermost first."""
+    steady_names: frozenset[str] = frozenset()
+    """Services whose health follows the process alone, not `Process.set_ready`."""
 
     def __init__(self) -> None:
         self.process: Process | None = None
@@ -131,9 +131,10 @@ class Process:
         await self._publish()
 
     async def _publish(self) -> None:
-        serving = self.state is State.SERVING and self._ready
         status = health_pb2.HealthCheckResponse
         for name in self._names:
+            ready = self._ready or name in self._service.steady_names
+            serving = self.state is State.SERVING and ready
             await self._health.set(name, status.SERVING if serving else status.NOT_SERVING)
 
 
@@ -180,9 +181,3 @@ def run(service_name: str, service: Service, settings: ServiceSettings) -> int:
         _log.exception("ended by an error")
         return 1
     return 0
-
-
-def die_with_parent() -> None:
-    """Linux: ask the kernel for SIGTERM when the parent process ends. Elsewhere: nothing."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -1,0 +1,66 @@
+"""The gateway process: servicers in front, the pool behind."""
+
+import time
+from collections.abc import Sequence
+
+from grpc import aio
+from hotline.v1 import inference_pb2_grpc, model_pb2_grpc, openai_pb2_grpc
+
+from services.gateway.inference_servicer import InferenceServicer, ModelServicer
+from services.gateway.later import add_later_services
+from services.gateway.openai_servicer import OpenAIServicer
+from services.gateway.pool import Pool
+from services.gateway.registry import Registry
+from services.gateway.rest import RestInterceptor
+from services.gateway.settings import GatewaySettings
+from services.runtime.admission import Admission
+from services.runtime.lifecycle import Service
+
+OPENAI = "hotline.v1.OpenAIService"
+
+
+class Gateway(Service):
+    """Admits, places and relays generations."""
+
+    interceptors = (RestInterceptor(),)
+    # The edge follows OpenAIService: while the gateway lives it gives better answers than "no upstream".
+    steady_names = frozenset({OPENAI})
+
+    def __init__(self, settings: GatewaySettings) -> None:
+        super().__init__()
+        self._settings = settings
+        self.admission = Admission(settings.max_running, settings.max_waiting)
+
+    def register(self, server: aio.Server) -> Sequence[str]:
+        """Add the servicers."""
+        settings = self._settings
+        self.pool = Pool(settings)
+        self.registry = Registry(
+            self.pool,
+            self.admission,
+            time.monotonic,
+            settings.queue_timeout_s,
+            settings.render_timeout_s,
+        )
+        inference = InferenceServicer(self.pool, self.registry, settings.generation_timeout_s)
+        inference_pb2_grpc.add_InferenceServiceServicer_to_server(inference, server)
+        model_pb2_grpc.add_ModelServiceServicer_to_server(ModelServicer(self.pool), server)
+        openai = OpenAIServicer(self.pool, self.registry, settings)
+        openai_pb2_grpc.add_OpenAIServiceServicer_to_server(openai, server)
+        names = ["hotline.v1.InferenceService", "hotline.v1.ModelService", OPENAI]
+        return names + add_later_services(server)
+
+    async def warm(self) -> None:
+        """Begin to watch the processes behind; ready once a tokenizer and a worker serve."""
+        await self._publish_readiness()
+        self.pool.start(self._publish_readiness)
+
+    async def _publish_readiness(self) -> None:
+        if self.process is not None:
+            await self.process.set_ready(self.pool.ready)
+
+    async def close(self) -> None:
+        """Cancel what still runs, let go of the processes behind."""
+        if hasattr(self, "pool"):
+            await self.registry.close()
+            await self.pool.close()

@@ -1,0 +1,121 @@
+"""What happens to a generation, as the gateway's own types; wire.py turns them into hotline.v1 events."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TypeAlias
+
+from services.runtime.errors import ServiceError
+
+ActionValue: TypeAlias = str | float | bool | Sequence[float] | None
+"""An argument of a phone action."""
+
+
+class Finish(StrEnum):
+    """Why a generation ended; the names of hotline.v1.FinishReason without the prefix."""
+
+    STOP = "STOP"
+    STOP_SEQUENCE = "STOP_SEQUENCE"
+    LENGTH = "LENGTH"
+    TIME_LIMIT = "TIME_LIMIT"
+    CANCELLED = "CANCELLED"
+    TOOL_CALLS = "TOOL_CALLS"
+
+
+@dataclass(frozen=True)
+class Usage:
+    """Token counts of one generation, over all choices."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cached_tokens: int = 0
+
+
+@dataclass(frozen=True)
+class Timings:
+    """Seconds spent in each phase, on the gateway's monotonic clock."""
+
+    queue_s: float = 0.0
+    render_s: float = 0.0
+    prefill_s: float = 0.0
+    decode_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """First event: valid, rendered, and in its place."""
+
+    generation_id: str
+    model: str
+    prompt_tokens: int
+    queue_position: int
+
+
+@dataclass(frozen=True)
+class Started:
+    """A worker has begun."""
+
+    worker: str
+    cached_tokens: int
+
+
+@dataclass(frozen=True)
+class Text:
+    """Text to append to the answer of one choice; never empty."""
+
+    choice_index: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Reasoning:
+    """Text to append to the thought of one choice; never empty."""
+
+    choice_index: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Action:
+    """The phone action that a whole answer is."""
+
+    choice_index: int
+    name: str
+    arguments: Mapping[str, ActionValue]
+
+
+@dataclass(frozen=True)
+class ChoiceEnd:
+    """How one choice ended."""
+
+    choice_index: int
+    reason: Finish
+    stop_match: str = ""
+
+
+@dataclass(frozen=True)
+class Finished:
+    """Terminal: every choice has ended."""
+
+    choices: Sequence[ChoiceEnd]
+    usage: Usage
+    timings: Timings
+
+
+@dataclass(frozen=True)
+class Failed:
+    """Terminal: something broke. Before Accepted it becomes a status, after it an event."""
+
+    error: ServiceError
+    usage: Usage = field(default_factory=Usage)
+
+
+Event: TypeAlias = Accepted | Started | Text | Reasoning | Action | ChoiceEnd | Finished | Failed
+
+
+@dataclass(frozen=True)
+class Numbered:
+    """An event with the number of the last piece merged into it, from 1."""
+
+    sequence: int
+    event: Event

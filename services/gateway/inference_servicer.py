@@ -1,0 +1,96 @@
+"""InferenceService and ModelService, for native clients."""
+
+import time
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any, TypeAlias
+
+from grpc import aio
+from hotline.v1 import (
+    generation_pb2,
+    inference_pb2,
+    inference_pb2_grpc,
+    model_pb2,
+    model_pb2_grpc,
+)
+
+from services.gateway import wire
+from services.gateway.events import Failed, Finished
+from services.gateway.owner import owner_of
+from services.gateway.pool import Pool
+from services.gateway.registry import Registry
+from services.runtime.errors import UnimplementedError
+
+_Context: TypeAlias = "aio.ServicerContext[Any, Any]"
+
+
+class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
+    """Generation for clients; the contract is in inference.proto."""
+
+    def __init__(self, pool: Pool, registry: Registry, generation_timeout_s: float) -> None:
+        self._pool, self._registry = pool, registry
+        self._generation_timeout_s = generation_timeout_s
+
+    async def Generate(
+        self, request: inference_pb2.GenerateRequest, context: _Context
+    ) -> AsyncGenerator[generation_pb2.GenerationEvent, None]:
+        """Stream one generation; the reader's going cancels it."""
+        remaining_s = min(
+            context.time_remaining() or self._generation_timeout_s, self._generation_timeout_s
+        )
+        deadline_s = time.monotonic() + remaining_s
+        model = self._pool.model(request.model).name
+        generation = wire.generation_request(request, model, owner_of(context), deadline_s)
+        accepted = False
+        async with aclosing(self._registry.stream(generation)) as events:
+            async for numbered in events:
+                if isinstance(numbered.event, Failed) and not accepted:
+                    raise numbered.event.error
+                accepted = True
+                yield wire.event(numbered)
+                if isinstance(numbered.event, Finished | Failed):
+                    return
+
+    def Resume(
+        self, request: inference_pb2.ResumeRequest, context: _Context
+    ) -> AsyncGenerator[generation_pb2.GenerationEvent, None]:
+        """Not built yet."""
+        return _later("InferenceService.Resume")
+
+    async def Cancel(
+        self, request: inference_pb2.CancelRequest, context: _Context
+    ) -> inference_pb2.CancelResponse:
+        """End a generation of the caller."""
+        cancelled = self._registry.cancel(owner_of(context), request.generation_id)
+        return inference_pb2.CancelResponse(cancelled=cancelled)
+
+    async def CountTokens(
+        self, request: inference_pb2.CountTokensRequest, context: _Context
+    ) -> inference_pb2.CountTokensResponse:
+        """Not built yet."""
+        raise UnimplementedError("InferenceService.CountTokens")
+
+
+async def _later(method: str) -> AsyncGenerator[generation_pb2.GenerationEvent, None]:
+    if method:
+        raise UnimplementedError(method)
+    yield generation_pb2.GenerationEvent()  # makes this an async generator, as the interceptor expects
+
+
+class ModelServicer(model_pb2_grpc.ModelServiceServicer):
+    """What can be asked; the contract is in model.proto."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+
+    async def ListModels(
+        self, request: model_pb2.ListModelsRequest, context: _Context
+    ) -> model_pb2.ListModelsResponse:
+        """The models, the default one first."""
+        return model_pb2.ListModelsResponse(models=map(wire.model, self._pool.models()))
+
+    async def GetModel(
+        self, request: model_pb2.GetModelRequest, context: _Context
+    ) -> model_pb2.GetModelResponse:
+        """One model, by name or alias."""
+        return model_pb2.GetModelResponse(model=wire.model(self._pool.model(request.name)))

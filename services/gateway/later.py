@@ -1,0 +1,30 @@
+"""Services of the contract that this version does not build: every RPC says so, with the reason UNIMPLEMENTED."""
+
+from typing import Any
+
+from grpc import aio
+from hotline.v1 import admin_pb2_grpc, session_pb2_grpc
+
+from services.runtime.errors import UnimplementedError
+
+
+def _refusing(base: type, service: str) -> Any:
+    """An instance of a servicer base whose every RPC raises UnimplementedError."""
+
+    def refusal(method: str) -> Any:
+        async def call(self: object, request: object, context: object) -> None:
+            raise UnimplementedError(f"{service}.{method}")
+
+        return call
+
+    methods = {name: refusal(name) for name in vars(base) if name[0].isupper()}
+    return type(f"Later{base.__name__}", (base,), methods)()
+
+
+def add_later_services(server: aio.Server) -> list[str]:
+    """Register them; returns their full names."""
+    session = _refusing(session_pb2_grpc.SessionServiceServicer, "SessionService")
+    session_pb2_grpc.add_SessionServiceServicer_to_server(session, server)
+    admin = _refusing(admin_pb2_grpc.AdminServiceServicer, "AdminService")
+    admin_pb2_grpc.add_AdminServiceServicer_to_server(admin, server)
+    return ["hotline.v1.SessionService", "hotline.v1.AdminService"]

@@ -1,0 +1,82 @@
+"""The running generations: each a task of its own, so that it can be cancelled by name, and later resumed."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+
+from services.gateway.events import Numbered
+from services.gateway.generation import Generation, Placement
+from services.gateway.ports import GenerationRequest
+from services.runtime.admission import Admission
+from services.runtime.errors import GenerationConflictError, UnavailableError
+
+CANCEL_TIMEOUT_S = 5.0
+"""Longest wait for a cancelled generation to free what it holds."""
+
+
+class Registry:
+    """Owns every running generation of this gateway."""
+
+    def __init__(
+        self,
+        placement: Placement,
+        admission: Admission,
+        clock: Callable[[], float],
+        queue_timeout_s: float,
+        render_timeout_s: float,
+    ) -> None:
+        self._placement, self._admission, self._clock = placement, admission, clock
+        self._queue_timeout_s, self._render_timeout_s = queue_timeout_s, render_timeout_s
+        self._tasks: dict[tuple[str, str], asyncio.Task[None]] = {}
+        self._closed = False
+
+    @property
+    def running_count(self) -> int:
+        """Generations under way, those that wait included."""
+        return len(self._tasks)
+
+    async def stream(self, request: GenerationRequest) -> AsyncGenerator[Numbered, None]:
+        """Run a generation and yield its events; closing the generator cancels it and frees its slot.
+
+        Raises GenerationConflictError where the owner has one of this id running.
+        """
+        if self._closed:
+            raise UnavailableError("This gateway is shutting down.", retry_delay_s=1.0)
+        key = (request.owner, request.generation_id)
+        if key in self._tasks:
+            raise GenerationConflictError(
+                f"generation_id: {request.generation_id!r} is running already.",
+                metadata={"field": "generation_id"},
+            )
+        generation = Generation(
+            request,
+            self._placement,
+            self._admission,
+            self._clock,
+            self._queue_timeout_s,
+            self._render_timeout_s,
+        )
+        task = asyncio.create_task(generation.run(), name=f"generation {request.generation_id}")
+        self._tasks[key] = task
+        try:
+            async with aclosing(generation.events()) as events:
+                async for event in events:
+                    yield event
+        finally:
+            task.cancel()
+            await asyncio.wait((task,), timeout=CANCEL_TIMEOUT_S)
+            del self._tasks[key]
+
+    def cancel(self, owner: str, generation_id: str) -> bool:
+        """End a running generation with reason CANCELLED; whether there was one."""
+        task = self._tasks.get((owner, generation_id))
+        return task is not None and task.cancel()
+
+    async def close(self) -> None:
+        """Cancel what still runs, and wait for it. Idempotent."""
+        self._closed = True
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=CANCEL_TIMEOUT_S)

@@ -1,0 +1,203 @@
+"""hotline.v1 <-> the gateway's own types, for native clients."""
+
+import re
+import uuid
+
+from google.protobuf import duration_pb2, struct_pb2, timestamp_pb2
+from hotline.v1 import error_pb2, generation_pb2, inference_pb2, model_pb2, sampling_pb2
+
+from services.gateway.events import (
+    Accepted,
+    Action,
+    ChoiceEnd,
+    Event,
+    Failed,
+    Finish,
+    Finished,
+    Numbered,
+    Reasoning,
+    Started,
+    Text,
+    Usage,
+)
+from services.gateway.parameters import (
+    PRIORITIES,
+    check_logit_bias,
+    check_ranges,
+    check_stops,
+)
+from services.gateway.pool import ServedModel
+from services.gateway.ports import GenerationRequest
+from services.runtime.errors import InvalidArgumentError, UnimplementedError
+
+MAX_MESSAGES = 1024
+_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+_SCALARS = [
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "presence_penalty",
+    "frequency_penalty",
+    "repetition_penalty",
+    "seed",
+    "max_tokens",
+    "min_tokens",
+    "logprobs",
+    "n",
+]
+
+
+def new_generation_id() -> str:
+    """An id for a generation whose client sent none: 32 hex digits."""
+    return uuid.uuid4().hex
+
+
+def generation_request(
+    request: inference_pb2.GenerateRequest, model: str, owner: str, deadline_s: float
+) -> GenerationRequest:
+    """Check a native request. Raises InvalidArgumentError or UnimplementedError.
+
+    Args:
+        model: the canonical name that `request.model` stands for.
+        deadline_s: on the gateway's monotonic clock.
+    """
+    if request.generation_id and not _ID.fullmatch(request.generation_id):
+        raise InvalidArgumentError(
+            "generation_id", request.generation_id, "1 to 128 characters of [A-Za-z0-9._:-]"
+        )
+    if request.session_id:
+        raise UnimplementedError("session_id (sessions)")
+    if not PRIORITIES.holds(request.priority):
+        raise InvalidArgumentError("priority", request.priority, str(PRIORITIES))
+    if not 0 < len(request.messages) <= MAX_MESSAGES:
+        count = len(request.messages)
+        raise InvalidArgumentError("messages", f"{count} messages", f"1 to {MAX_MESSAGES}")
+    sampling = request.sampling
+    check_sampling(sampling)
+    return GenerationRequest(
+        generation_id=request.generation_id or new_generation_id(),
+        owner=owner,
+        model=model,
+        messages=request.messages,
+        render_options=request.render,
+        sampling=sampling,
+        choice_count=sampling.n if sampling.HasField("n") else 1,
+        stop=tuple(sampling.stop),
+        split_reasoning=request.render.split_reasoning,
+        ignore_eos=sampling.ignore_eos,
+        max_tokens=sampling.max_tokens if sampling.HasField("max_tokens") else None,
+        priority=request.priority,
+        deadline_s=deadline_s,
+    )
+
+
+def check_sampling(sampling: sampling_pb2.SamplingParameters) -> None:
+    """Raises InvalidArgumentError naming `sampling.<field>`."""
+    values = {name: getattr(sampling, name) for name in _SCALARS if sampling.HasField(name)}  # type: ignore[arg-type]
+    check_ranges(values, prefix="sampling.")
+    check_stops("sampling.stop", sampling.stop)
+    check_logit_bias("sampling.logit_bias", sampling.logit_bias)
+    if sampling.HasField("logprobs"):
+        raise UnimplementedError("sampling.logprobs")
+
+
+def event(numbered: Numbered) -> generation_pb2.GenerationEvent:
+    """One event for a native client."""
+    message = _event(numbered.event)
+    message.sequence = numbered.sequence
+    return message
+
+
+def _event(event: Event) -> generation_pb2.GenerationEvent:
+    message = generation_pb2.GenerationEvent(choice_index=getattr(event, "choice_index", 0))
+    match event:
+        case Text(text=text):
+            message.text.text = text
+        case Reasoning(text=text):
+            message.reasoning.text = text
+        case Accepted():
+            message.accepted.generation_id = event.generation_id
+            message.accepted.model = event.model
+            message.accepted.prompt_tokens = event.prompt_tokens
+            message.accepted.queue_position = event.queue_position
+        case Started():
+            message.started.worker = event.worker
+            message.started.cached_tokens = event.cached_tokens
+        case Action():
+            message.action.name = event.name
+            arguments = struct_pb2.Struct()
+            arguments.update(dict(event.arguments))
+            message.action.arguments.CopyFrom(arguments)
+        case Finished():
+            message.finished.CopyFrom(_finished(event))
+        case Failed():
+            message.failed.CopyFrom(_failed(event))
+    return message
+
+
+def _finished(event: Finished) -> generation_pb2.FinishedEvent:
+    first, timings = event.choices[0], event.timings
+    return generation_pb2.FinishedEvent(
+        reason=_reason(first.reason),
+        stop_match=first.stop_match,
+        usage=_usage(event.usage),
+        timings=generation_pb2.Timings(
+            queue=_duration(timings.queue_s),
+            render=_duration(timings.render_s),
+            prefill=_duration(timings.prefill_s),
+            decode=_duration(timings.decode_s),
+        ),
+        choices=[_choice(end) for end in event.choices] if len(event.choices) > 1 else (),
+    )
+
+
+def _choice(end: ChoiceEnd) -> generation_pb2.ChoiceFinish:
+    return generation_pb2.ChoiceFinish(
+        choice_index=end.choice_index, reason=_reason(end.reason), stop_match=end.stop_match
+    )
+
+
+def _failed(event: Failed) -> generation_pb2.FailedEvent:
+    error = event.error
+    failed = generation_pb2.FailedEvent(
+        reason=error_pb2.ErrorReason.Value(f"ERROR_REASON_{error.reason.value}"),
+        message=error.message,
+        retryable=error.row.retryable,
+        usage=_usage(event.usage),
+    )
+    if error.retry_delay_s is not None:
+        failed.retry_delay.CopyFrom(_duration(error.retry_delay_s))
+    return failed
+
+
+def _reason(reason: Finish) -> generation_pb2.FinishReason.ValueType:
+    return generation_pb2.FinishReason.Value(f"FINISH_REASON_{reason.value}")
+
+
+def _usage(usage: Usage) -> generation_pb2.Usage:
+    return generation_pb2.Usage(
+        prompt_tokens=usage.prompt_tokens,
+        completion_tokens=usage.completion_tokens,
+        cached_tokens=usage.cached_tokens,
+    )
+
+
+def _duration(seconds: float) -> duration_pb2.Duration:
+    duration = duration_pb2.Duration()
+    duration.FromMicroseconds(round(seconds * 1e6))
+    return duration
+
+
+def model(served: ServedModel) -> model_pb2.Model:
+    """One model for ModelService."""
+    created = timestamp_pb2.Timestamp(seconds=served.create_time_s)
+    return model_pb2.Model(
+        name=served.name,
+        aliases=served.aliases,
+        context_tokens=served.context_tokens,
+        max_images=served.max_images,
+        engine=served.engine,
+        ready=served.ready,
+        create_time=created,
+    )
