@@ -175,7 +175,10 @@ def _limit(problem: str) -> str:
 
 def _value_at(path: str, body: bytes) -> Any:
     """The offending value; only on the way to an error, so a second parse does no harm."""
-    value: Any = msgspec.json.decode(body)
+    try:
+        value: Any = msgspec.json.decode(body)
+    except (msgspec.DecodeError, RecursionError):
+        return "<broken JSON>"  # its type was wrong before its end was reached
     for key, index in _STEP.findall(path):
         if index and isinstance(value, list) and int(index) < len(value):
             value = value[int(index)]

@@ -1,0 +1,94 @@
+"""The mailbox merges only what waited, never loses, never repeats, and ends once."""
+
+import asyncio
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.gateway.events import (
+    ChoiceEnd,
+    Event,
+    Failed,
+    Finish,
+    Finished,
+    Numbered,
+    Reasoning,
+    Text,
+    Timings,
+    Usage,
+)
+from services.gateway.mailbox import Mailbox
+from services.runtime.errors import UnavailableError
+
+END = Finished([ChoiceEnd(0, Finish.STOP)], Usage(), Timings())
+
+
+async def test_a_quick_reader_gets_each_piece_by_itself():
+    mailbox = Mailbox()
+    mailbox.put(Text(0, "a"))
+    assert await mailbox.take() == [Numbered(1, Text(0, "a"))]
+    mailbox.put(Text(0, "b"))
+    assert await mailbox.take() == [Numbered(2, Text(0, "b"))]
+
+
+async def test_what_waited_is_merged_and_carries_the_last_number():
+    mailbox = Mailbox()
+    for piece in ("a", "b", "c"):
+        mailbox.put(Text(0, piece))
+    assert await mailbox.take() == [Numbered(3, Text(0, "abc"))]
+
+
+async def test_pieces_of_different_kinds_or_choices_stay_apart():
+    mailbox = Mailbox()
+    events: list[Event] = [Reasoning(0, "t"), Text(0, "a"), Text(1, "b"), Text(0, "c")]
+    for event in events:
+        mailbox.put(event)
+    assert [numbered.event for numbered in await mailbox.take()] == events
+
+
+async def test_nothing_is_taken_after_the_terminal_event():
+    mailbox = Mailbox()
+    mailbox.put(END)
+    mailbox.put(Text(0, "late"))
+    mailbox.put(Failed(UnavailableError("late")))
+    assert await mailbox.take() == [Numbered(1, END)]
+
+
+async def test_a_waiting_reader_wakes_at_the_first_piece():
+    mailbox = Mailbox()
+    reader = asyncio.ensure_future(mailbox.take())
+    await asyncio.sleep(0)
+    assert not reader.done()
+    mailbox.put(Text(0, "now"))
+    assert await asyncio.wait_for(reader, 5) == [Numbered(1, Text(0, "now"))]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.booleans(), st.text(min_size=1)), max_size=40),
+    st.lists(st.booleans(), min_size=40, max_size=40),
+)
+def test_however_it_is_read_the_text_of_each_choice_is_whole_and_numbers_rise(pieces, reads):
+    async def play() -> list[Numbered]:
+        mailbox, seen = Mailbox(), []
+        for (choice, thought, text), read in zip(pieces, reads, strict=False):
+            mailbox.put(Reasoning(choice, text) if thought else Text(choice, text))
+            if read:
+                seen += await mailbox.take()
+        mailbox.put(END)
+        return seen + await mailbox.take()
+
+    seen = asyncio.run(play())
+    for choice in range(3):
+        for kind, thought in ((Text, False), (Reasoning, True)):
+            wanted = "".join(
+                t for c, is_thought, t in pieces if c == choice and is_thought == thought
+            )
+            got = "".join(
+                n.event.text
+                for n in seen
+                if isinstance(n.event, kind) and n.event.choice_index == choice
+            )
+            assert got == wanted
+    numbers = [numbered.sequence for numbered in seen]
+    assert numbers == sorted(set(numbers))
+    assert numbers[-1] == len(pieces) + 1

@@ -1,0 +1,174 @@
+"""Chat request bodies: what is accepted, and how every refusal names the field, the value and the limit."""
+
+import json
+from typing import Any
+
+import pytest
+
+from services.gateway import openai_wire
+from services.gateway.openai_request import ChatRequest, parse
+from services.gateway.ports import GenerationRequest
+from services.runtime.errors import InvalidArgumentError, ServiceError, UnimplementedError
+
+HI = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
+
+
+def generation(body: dict[str, Any]) -> GenerationRequest:
+    chat = parse(json.dumps(body).encode(), ChatRequest)
+    return openai_wire.generation_request(chat, "g", "m", "o", 1.0)
+
+
+def test_the_probe_of_a_phone_agent_is_accepted():
+    request = generation({**HI, "max_tokens": 5, "temperature": 0.0})
+    assert request.max_tokens == 5
+    assert request.sampling.temperature == 0
+    assert request.messages[0].text == "Hi"
+
+
+def test_string_and_list_content_stay_what_they_are():
+    parts = [
+        {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}},
+        {"type": "text", "text": "tap"},
+    ]
+    body = {"messages": [{"role": "system", "content": "s"}, {"role": "user", "content": parts}]}
+    first, second = generation(body).messages
+    assert first.WhichOneof("content") == "text"
+    assert [part.WhichOneof("kind") for part in second.parts.parts] == ["image", "text"]
+
+
+def test_unknown_extra_fields_are_accepted_and_null_counts_as_absent():
+    request = generation({**HI, "user": "u", "some_new_thing": {"a": 1}, "temperature": None})
+    assert not request.sampling.HasField("temperature")
+
+
+def test_an_assistant_message_may_be_empty_or_null():
+    for content in ("", None):
+        message = {"role": "assistant", "content": content}
+        assert generation({"messages": [message, *HI["messages"]]}).messages[0].text == ""
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        pytest.param(lambda s: s, id="top level"),
+        pytest.param(lambda s: {"chat_template_kwargs": s}, id="chat_template_kwargs"),
+        pytest.param(lambda s: {"extra_body": s}, id="extra_body"),
+        pytest.param(
+            lambda s: {"extra_body": {"chat_template_kwargs": s}},
+            id="extra_body.chat_template_kwargs",
+        ),
+    ],
+)
+def test_the_switches_are_honoured_wherever_they_stand(place):
+    request = generation({**HI, **place({"enable_thinking": False, "return_reasoning": True})})
+    assert request.render_options.enable_thinking is False
+    assert request.render_options.HasField("enable_thinking")
+    assert request.split_reasoning
+    assert not request.render_options.HasField("template_variables")
+
+
+def test_other_template_variables_go_to_the_template():
+    request = generation({**HI, "chat_template_kwargs": {"style": "short"}})
+    assert request.render_options.template_variables["style"] == "short"
+
+
+BAD = [
+    ("max_tokens", 0, "max_tokens"),
+    ("max_tokens", -1, "max_tokens"),
+    ("max_tokens", 1.5, "max_tokens"),
+    ("max_tokens", "3", "max_tokens"),
+    ("max_tokens", True, "max_tokens"),
+    ("max_completion_tokens", 0, "max_completion_tokens"),
+    ("temperature", -1, "temperature"),
+    ("temperature", 2.1, "temperature"),
+    ("temperature", "hot", "temperature"),
+    ("temperature", 10**400, "temperature"),
+    ("top_p", 0, "top_p"),
+    ("top_p", 1.01, "top_p"),
+    ("top_k", -2, "top_k"),
+    ("top_k", 2**40, "top_k"),
+    ("min_p", 1.5, "min_p"),
+    ("presence_penalty", 3, "presence_penalty"),
+    ("frequency_penalty", -3, "frequency_penalty"),
+    ("repetition_penalty", 0, "repetition_penalty"),
+    ("seed", 2**63, "seed"),
+    ("n", 0, "n"),
+    ("n", 10_000, "n"),
+    ("n", True, "n"),
+    ("stop", ["x"] * 10_000, "stop"),
+    ("stop", "", "stop[0]"),
+    ("stop", ["ok", "y" * 300], "stop[1]"),
+    ("stop", 5, "stop"),
+    ("stream", "yes", "stream"),
+    ("stream_options", {"include_usage": True}, "stream_options"),
+    ("logit_bias", {"x": 1}, "logit_bias"),
+    ("logit_bias", {"5": 101}, "logit_bias[5]"),
+    ("response_format", {"type": "json_schema"}, "response_format.json_schema"),
+    ("response_format", {"type": "yaml"}, "response_format.type"),
+    ("priority", 101, "priority"),
+    ("messages", [], "messages"),
+    ("messages", None, "messages"),
+    ("messages", "Hi", "messages"),
+    ("messages", [{"content": "Hi"}], "messages[0]"),
+    ("messages", [{"role": None, "content": "Hi"}], "messages[0].role"),
+    ("messages", [{"role": "robot", "content": "Hi"}], "messages[0].role"),
+    ("messages", [{"role": "user"}], "messages[0].content"),
+    ("messages", [{"role": "user", "content": None}], "messages[0].content"),
+    ("messages", [{"role": "user", "content": 5}], "messages[0].content"),
+    ("messages", [{"role": "user", "content": [{"text": "x"}]}], "messages[0].content[0]"),
+    (
+        "messages",
+        [{"role": "user", "content": [{"type": "hologram"}]}],
+        "messages[0].content[0].type",
+    ),
+    (
+        "messages",
+        [{"role": "user", "content": [{"type": "image_url"}]}],
+        "messages[0].content[0]",
+    ),
+    ("enable_thinking", "no", "enable_thinking"),
+    ("chat_template_kwargs", {"enable_thinking": 1}, "chat_template_kwargs.enable_thinking"),
+    ("model", 7, "model"),
+]
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "param"), BAD, ids=[f"{f}={str(v)[:40]}" for f, v, _ in BAD]
+)
+def test_a_bad_value_is_refused_by_name(field, value, param):
+    with pytest.raises(InvalidArgumentError) as refused:
+        generation({**HI, field: value})
+    assert refused.value.field == param
+    assert refused.value.metadata["value"]
+    assert refused.value.metadata["limit"]
+    assert refused.value.message.startswith(f"{param}: ")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(b"", id="empty"),
+        pytest.param(b"{", id="cut"),
+        pytest.param(b"[]", id="array"),
+        pytest.param(b'"Hi"', id="string"),
+        pytest.param(b"\xff\xfe", id="not UTF-8"),
+        pytest.param(b'{"messages": NaN}', id="NaN"),
+        pytest.param(b'{"messages":[{"role":"user","content":"\\ud800"}]}', id="lone surrogate"),
+        pytest.param(b"[" * 100_000, id="deeply nested"),
+        pytest.param(b'{"x":' * 100_000, id="deeply nested objects"),
+        pytest.param(b"\x00" * 100, id="zeros"),
+    ],
+)
+def test_a_broken_body_is_refused_as_the_body(body):
+    with pytest.raises(ServiceError) as refused:
+        parse(body, ChatRequest)
+    assert refused.value.field == "body"
+
+
+def test_what_this_version_does_not_build_says_so():
+    with pytest.raises(UnimplementedError, match="logprobs"):
+        generation({**HI, "logprobs": True})
+
+
+def test_a_huge_max_tokens_means_the_room_left():
+    assert generation({**HI, "max_tokens": 10**30}).max_tokens == 2**32 - 1

@@ -1,0 +1,114 @@
+"""The states of a process as its peers see them."""
+
+import asyncio
+
+import pytest
+from grpc import aio
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from services.runtime.channel import open_channel
+from services.runtime.errors import UnavailableError
+from services.runtime.lifecycle import Process, Service, State
+from services.runtime.settings import ServiceSettings
+
+SERVING = health_pb2.HealthCheckResponse.SERVING
+NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
+
+
+class Slow(Service):
+    """Warms up until told; counts its ends."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.warmed, self.closes = asyncio.Event(), 0
+
+    def register(self, server: aio.Server) -> list[str]:
+        return ["hotline.v1.Slow", "hotline.v1.Steady"]
+
+    steady_names = frozenset({"hotline.v1.Steady"})
+
+    async def warm(self) -> None:
+        await self.warmed.wait()
+
+    async def close(self) -> None:
+        self.closes += 1
+
+
+def process(service: Service, **fields: object) -> Process:
+    return Process(service, ServiceSettings(address="127.0.0.1:0", **fields))
+
+
+async def health(port: int, name: str = "") -> int:
+    async with open_channel(f"127.0.0.1:{port}") as channel:
+        request = health_pb2.HealthCheckRequest(service=name)
+        return (await health_pb2_grpc.HealthStub(channel).Check(request, timeout=5)).status
+
+
+async def started(running: Process) -> asyncio.Task[None]:
+    starting = asyncio.ensure_future(running.start())
+    while running.state is not State.WARMING:
+        await asyncio.sleep(0.01)
+    return starting
+
+
+async def test_while_warming_the_port_is_open_and_says_not_serving():
+    service = Slow()
+    running = process(service, drain_notice_s=0)
+    starting = await started(running)
+    assert await health(running.port) == NOT_SERVING
+    with pytest.raises(UnavailableError):
+        service.require_serving()
+    service.warmed.set()
+    await starting
+    assert await health(running.port) == SERVING
+    await running.stop()
+
+
+async def test_a_service_that_loses_its_upstreams_is_not_ready_but_its_steady_names_are():
+    service = Slow()
+    service.warmed.set()
+    running = process(service, drain_notice_s=0)
+    await running.start()
+    await running.set_ready(False)
+    assert await health(running.port) == NOT_SERVING
+    assert await health(running.port, "hotline.v1.Slow") == NOT_SERVING
+    assert await health(running.port, "hotline.v1.Steady") == SERVING
+    await running.set_ready(True)
+    assert await health(running.port) == SERVING
+    await running.stop()
+
+
+async def test_draining_says_so_before_it_refuses():
+    service = Slow()
+    service.warmed.set()
+    running = process(service, drain_notice_s=0.5)
+    await running.start()
+    stopping = asyncio.ensure_future(running.stop())
+    await asyncio.sleep(0.1)
+    assert await health(running.port) == NOT_SERVING
+    await stopping
+    assert running.state is State.STOPPED
+    with pytest.raises(UnavailableError):
+        service.require_serving()
+
+
+async def test_stopping_twice_closes_once():
+    service = Slow()
+    service.warmed.set()
+    running = process(service, drain_notice_s=0)
+    await running.start()
+    await running.stop()
+    await running.stop()
+    assert service.closes == 1
+
+
+async def test_an_address_that_is_taken_is_an_error():
+    first, second = Slow(), Slow()
+    first.warmed.set()
+    running = process(first, drain_notice_s=0)
+    await running.start()
+    other = Process(second, ServiceSettings(address=f"127.0.0.1:{running.port}"))
+    with pytest.raises(RuntimeError):
+        await other.start()
+    await other.stop()
+    await running.stop()
