@@ -116,9 +116,9 @@ def sse(body: msgspec.Struct) -> bytes:
 def error_body(error: ServiceError) -> ErrorBody:
     """A ServiceError in OpenAI's shape."""
     row = error.row
-    return ErrorBody(
-        ErrorObject(error.message, row.openai_type, error.field or None, row.openai_code)
-    )
+    # What native clients nest under `sampling` stands at top level here.
+    message, param = (text.removeprefix("sampling.") for text in (error.message, error.field))
+    return ErrorBody(ErrorObject(message, row.openai_type, param or None, row.openai_code))
 
 
 def encode(body: msgspec.Struct) -> bytes:

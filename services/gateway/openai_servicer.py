@@ -12,7 +12,7 @@ from grpc import aio
 from hotline.v1 import openai_pb2, openai_pb2_grpc
 
 from services.gateway import openai_wire
-from services.gateway.events import Accepted, Failed, Finished, Reasoning, Text
+from services.gateway.events import Failed, Finished, Reasoning, Text
 from services.gateway.openai_request import ChatRequest, parse
 from services.gateway.openai_response import DONE, AnswerBuilder, ChunkWriter, encode
 from services.gateway.owner import owner_of
@@ -105,11 +105,14 @@ class OpenAIServicer(openai_pb2_grpc.OpenAIServiceServicer):
         writer = ChunkWriter(
             f"chatcmpl-{generation.generation_id}", int(time.time()), generation.model
         )
+        begun = False
         async with aclosing(self._registry.stream(generation)) as events:
             async for numbered in events:
+                if not begun and isinstance(numbered.event, Text | Reasoning | Finished):
+                    # Not before: until the first piece an error can still be a status of its own.
+                    begun = True
+                    await context.send_initial_metadata(STREAM_METADATA)
                 match numbered.event:
-                    case Accepted():
-                        await context.send_initial_metadata(STREAM_METADATA)
                     case Text(index, text):
                         yield stream_body(writer.text(index, text))
                     case Reasoning(index, text):
