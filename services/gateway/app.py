@@ -53,7 +53,7 @@ class Gateway(Service):
     async def warm(self) -> None:
         """Begin to watch the processes behind; ready once a tokenizer and a worker serve."""
         await self._publish_readiness()
-        self.pool.start(self._publish_readiness)
+        self.pool.start(self._publish_readiness, self.own)
 
     async def _publish_readiness(self) -> None:
         if self.process is not None:

@@ -43,12 +43,21 @@ class Pool:
         self._create_time_s = int(time.time())
         self._tasks: list[asyncio.Task[None]] = []
 
-    def start(self, on_change: Callable[[], Awaitable[None]]) -> None:
-        """Begin to watch; `on_change` is awaited whenever somebody begins or ceases to serve."""
+    def start(
+        self, on_change: Callable[[], Awaitable[None]], own: Callable[[asyncio.Task[None]], None]
+    ) -> None:
+        """Begin to watch.
+
+        Args:
+            on_change: awaited whenever somebody begins or ceases to serve.
+            own: told of every task, so that a failure of one is heard.
+        """
         for worker in self.workers:
             self._watch(worker.upstream, worker.refresh, on_change)
         for tokenizer in self.tokenizers:
             self._watch(tokenizer.upstream, _nothing, on_change)
+        for task in self._tasks:
+            own(task)
 
     def _watch(
         self,

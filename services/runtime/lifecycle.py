@@ -66,6 +66,16 @@ class Service(ABC):
         """The state of the process that serves this; SERVING where there is none (tests)."""
         return self.process.state if self.process else State.SERVING
 
+    def own(self, task: "asyncio.Task[None]") -> None:
+        """End the process where this background task fails: nobody else would hear of it."""
+
+        def ended(task: "asyncio.Task[None]") -> None:
+            error = None if task.cancelled() else task.exception()
+            if error is not None and self.process is not None:
+                self.process.fail(error)
+
+        task.add_done_callback(ended)
+
     def require_serving(self) -> None:
         """Raises UnavailableError unless requests are welcome."""
         if self.state in (State.STARTING, State.WARMING):
@@ -84,6 +94,8 @@ class Process:
         self._ready = True
         self.state = State.STARTING
         self.port = 0
+        self.failed = asyncio.Event()
+        self.failure: BaseException | None = None
         service.process = self
 
     async def start(self) -> None:
@@ -100,6 +112,12 @@ class Process:
         await self._enter(State.WARMING)
         await self._service.warm()
         await self._enter(State.SERVING)
+
+    def fail(self, error: BaseException) -> None:
+        """End the process with exit code 1, drained as far as it can be: it cannot go on. Idempotent."""
+        if self.failure is None:
+            self.failure = error
+            self.failed.set()
 
     async def set_ready(self, ready: bool) -> None:
         """Say SERVING or NOT_SERVING while serving, as the service's own upstreams come and go."""
@@ -139,23 +157,27 @@ class Process:
 
 
 async def _until_signal(process: Process) -> None:
-    """Start, wait for SIGTERM or SIGINT (also during warm-up), stop. A second signal changes nothing."""
+    """Start, wait for SIGTERM, SIGINT (also during warm-up) or a failure, stop. A second signal changes nothing."""
     wanted = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, wanted.set)
-    starting, waiting = asyncio.ensure_future(process.start()), asyncio.ensure_future(wanted.wait())
+    starting = asyncio.ensure_future(process.start())
+    ends = [asyncio.ensure_future(event.wait()) for event in (wanted, process.failed)]
     try:
-        await asyncio.wait((starting, waiting), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((starting, *ends), return_when=asyncio.FIRST_COMPLETED)
         if starting.done():
             await starting  # raises what ended the start
-            await waiting
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         else:
             starting.cancel()
             await asyncio.wait((starting,))
     finally:
-        waiting.cancel()
+        for end in ends:
+            end.cancel()
         await process.stop()
+    if process.failure is not None:
+        raise process.failure
 
 
 def run(service_name: str, service: Service, settings: ServiceSettings) -> int:

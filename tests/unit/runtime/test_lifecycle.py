@@ -112,3 +112,27 @@ async def test_an_address_that_is_taken_is_an_error():
         await other.start()
     await other.stop()
     await running.stop()
+
+
+async def test_a_background_task_that_fails_ends_the_process_loudly():
+    service = Slow()
+    running = process(service)
+
+    async def breaks() -> None:
+        raise ValueError("cause")
+
+    task = asyncio.ensure_future(breaks())
+    service.own(task)
+    await asyncio.wait_for(running.failed.wait(), 5)
+    assert isinstance(running.failure, ValueError)
+
+
+async def test_a_background_task_that_is_cancelled_is_no_failure():
+    service = Slow()
+    running = process(service)
+    task = asyncio.ensure_future(asyncio.sleep(30))
+    service.own(task)
+    task.cancel()
+    await asyncio.wait((task,))
+    await asyncio.sleep(0)
+    assert running.failure is None
