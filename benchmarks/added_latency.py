@@ -11,6 +11,7 @@ import asyncio
 import statistics
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from itertools import pairwise
 from pathlib import Path
 
 import httpx
@@ -72,9 +73,7 @@ async def rest(client: httpx.AsyncClient) -> list[float]:
 def report(name: str, rounds: list[list[float]]) -> None:
     """One line: medians over the rounds, and the 99th percentile of all gaps."""
     first = statistics.median(times[0] for times in rounds) * 1000
-    gaps = sorted(
-        (b - a) * 1000 for times in rounds for a, b in zip(times, times[1:], strict=False)
-    )
+    gaps = sorted((b - a) * 1000 for times in rounds for a, b in pairwise(times))
     p99 = gaps[int(len(gaps) * 0.99)]
     print(
         f"{name:<8} first {first:7.2f} ms   gap p50 {statistics.median(gaps):6.2f} ms   p99 {p99:6.2f} ms"
