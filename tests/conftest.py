@@ -1,1 +1,1 @@
-
+pytest_plugins = ("edge_process",)

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 from typing import Any, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationError, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
@@ -52,6 +52,28 @@ class ServiceSettings(BaseSettings):
     def read(cls) -> Self:
         """The settings from the environment. Raises pydantic.ValidationError naming every bad variable."""
         return cls()
+
+
+def explain(settings_class: type[ServiceSettings], error: ValueError) -> str:
+    """What is wrong with the environment, for people: a line for each variable, by its name.
+
+    Args:
+        error: what `ServiceSettings.read` raised.
+    """
+    prefix = str(settings_class.model_config.get("env_prefix", "")).upper()
+    if not isinstance(
+        error, ValidationError
+    ):  # pydantic-settings: a value that is no JSON; names the field
+        return f"{prefix}: {error}\n"
+    lines = []
+    for problem in error.errors(include_url=False, include_context=False):
+        name = "__".join(str(part) for part in problem["loc"]).upper()
+        message = problem["msg"].removeprefix("Value error, ")
+        given = (
+            "" if problem["type"] in ("missing", "value_error") else f" (not {problem['input']!r})"
+        )
+        lines.append(f"{prefix}{name}: {message}{given}\n" if name else f"{message}\n")
+    return "".join(lines)
 
 
 def environment(prefix: str, values: dict[str, Any]) -> dict[str, str]:

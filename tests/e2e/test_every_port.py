@@ -81,9 +81,11 @@ def test_bytes_that_are_no_message_are_a_status(stack, name):
 
 @pytest.mark.parametrize("name", INTERNAL)
 def test_an_unknown_method_is_unimplemented(stack, name):
-    with grpc.insecure_channel(stack.socket(name)) as channel:
-        with pytest.raises(grpc.RpcError) as raised:
-            channel.unary_unary("/hotline.v1.Nothing/Nothing")(b"", timeout=10)
+    with (
+        grpc.insecure_channel(stack.socket(name)) as channel,
+        pytest.raises(grpc.RpcError) as raised,
+    ):
+        channel.unary_unary("/hotline.v1.Nothing/Nothing")(b"", timeout=10)
     assert raised.value.code() is grpc.StatusCode.UNIMPLEMENTED
 
 

@@ -14,6 +14,9 @@ from hotline.v1 import (
 
 from .screens import png, screen
 
+# transformers feeds torch tensors to numpy 2 in a way that numpy will drop.
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+
 MODEL = Path(__file__).resolve().parents[2] / "deploy" / "models" / "autoglm-phone-tiny"
 TEXTS = [
     "你是谁？",

@@ -11,14 +11,13 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.nn import functional
-from transformers.models.glm4v.modeling_glm4v import (
-    apply_rotary_pos_emb,
-    apply_rotary_pos_emb_vision,
-)
+from transformers.models.glm4v import modeling_glm4v
 
 _MEAN = np.array([0.48145466, 0.4578275, 0.40821073], np.float32)
 _STD = np.array([0.26862954, 0.26130258, 0.27577711], np.float32)
 _BLOCKED = -1e4
+_rotate: Any = modeling_glm4v.apply_rotary_pos_emb
+_rotate_vision: Any = modeling_glm4v.apply_rotary_pos_emb_vision
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None) -> Tensor:
@@ -26,7 +25,8 @@ def attend(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None) -> Te
     scores = query @ key.transpose(-1, -2) * query.shape[-1] ** -0.5
     if bias is not None:
         scores = scores + bias.to(scores.dtype)
-    return scores.softmax(-1).to(value.dtype) @ value
+    mixed: Tensor = scores.softmax(-1).to(value.dtype) @ value
+    return mixed
 
 
 def attention_bias(branches: Tensor) -> Tensor:
@@ -61,14 +61,12 @@ def language_logits(
             projection(normed).view(batch, length, -1, attention.head_dim).transpose(1, 2)
             for projection in (attention.q_proj, attention.k_proj, attention.v_proj)
         )
-        query, key = apply_rotary_pos_emb(query, key, cos, sin)
+        query, key = _rotate(query, key, cos, sin)
         mixed = attend(query, key, value, bias).transpose(1, 2).reshape(batch, length, -1)
         x = x + _norm(layer.post_self_attn_layernorm, attention.o_proj(mixed))
-        x = x + _norm(
-            layer.post_mlp_layernorm, layer.mlp(_norm(layer.post_attention_layernorm, x))
-        )
-    chosen = _norm(language.norm, x.reshape(-1, x.shape[-1])[selected])
-    return model.lm_head(chosen)
+        x = x + _norm(layer.post_mlp_layernorm, layer.mlp(_norm(layer.post_attention_layernorm, x)))
+    logits: Tensor = model.lm_head(_norm(language.norm, x.reshape(-1, x.shape[-1])[selected]))
+    return logits
 
 
 def patches(images: npt.NDArray[np.uint8], rows: int, columns: int) -> Tensor:
@@ -101,14 +99,16 @@ def image_tokens(vision: Any, pixels: Tensor, count: int, rows: int, columns: in
         heads = block.attn.num_heads
         qkv = block.attn.qkv(block.norm1(states)).view(count, height * width, 3, heads, -1)
         query, key, value = qkv.unbind(2)
-        query, key = apply_rotary_pos_emb_vision(query, key, cos, sin)
+        query, key = _rotate_vision(query, key, cos, sin)
         mixed = attend(query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), None)
         states = states + block.attn.proj(mixed.transpose(1, 2).flatten(2))
         states = states + block.mlp(block.norm2(states))
     merged = vision.post_layernorm(states).view(count * rows * columns, 2, 2, -1)
     kernel = vision.downsample.weight
     joined = merged.permute(0, 3, 1, 2).flatten(1)
-    return vision.merger(functional.linear(joined, kernel.flatten(1), vision.downsample.bias))
+    joined = functional.linear(joined, kernel.flatten(1), vision.downsample.bias)
+    tokens: Tensor = vision.merger(joined)
+    return tokens
 
 
 def _positions(vision: Any, x: Tensor, y: Tensor, height: int, width: int) -> Tensor:

@@ -4,9 +4,8 @@ import math
 from typing import Any
 
 import torch
-from transformers import Glm4vConfig, Glm4vForConditionalGeneration, PreTrainedTokenizerFast
-
 from tokenizer import MAX_POSITIONS
+from transformers import Glm4vConfig, Glm4vForConditionalGeneration, PreTrainedTokenizerFast
 from vocabulary import COLOURS, EOS_TOKENS, X_TOKENS, Y_TOKENS
 
 HIDDEN, LAYERS, HEADS = 192, 4, 3
@@ -25,33 +24,57 @@ def coordinate_ids(tokenizer: PreTrainedTokenizerFast) -> tuple[list[int], list[
     return xs, token_ids(tokenizer, ["," + y for y in Y_TOKENS])
 
 
-def make_model(tokenizer: PreTrainedTokenizerFast) -> Glm4vForConditionalGeneration:
+def make_model(tokenizer: PreTrainedTokenizerFast) -> Any:
     """An untrained network whose weights already hold the circuits that are slow to emerge."""
-    ids = tokenizer.convert_tokens_to_ids
+    ids: Any = tokenizer.convert_tokens_to_ids
+    text = {
+        "vocab_size": len(tokenizer),
+        "hidden_size": HIDDEN,
+        "intermediate_size": 512,
+        "num_hidden_layers": LAYERS,
+        "num_attention_heads": HEADS,
+        "num_key_value_heads": HEADS,
+        "attention_bias": True,
+        "max_position_embeddings": MAX_POSITIONS,
+        "rms_norm_eps": 1e-5,
+        "pad_token_id": ids(EOS_TOKENS[0]),
+        "eos_token_id": [ids(token) for token in EOS_TOKENS],
+        "rope_parameters": {
+            "rope_type": "default",
+            "rope_theta": 10000.0,
+            "partial_rotary_factor": 0.5,
+            "mrope_section": [4, 6, 6],
+        },
+    }
+    vision = {
+        "depth": 2,
+        "hidden_size": 64,
+        "num_heads": 2,
+        "intermediate_size": 256,
+        "out_hidden_size": HIDDEN,
+        "patch_size": 14,
+        "image_size": 336,
+        "spatial_merge_size": 2,
+        "temporal_patch_size": 2,
+    }
     config = Glm4vConfig(
-        text_config=dict(
-            vocab_size=len(tokenizer), hidden_size=HIDDEN, intermediate_size=512,
-            num_hidden_layers=LAYERS, num_attention_heads=HEADS, num_key_value_heads=HEADS,
-            attention_bias=True, max_position_embeddings=MAX_POSITIONS, rms_norm_eps=1e-5,
-            pad_token_id=ids("<|endoftext|>"), eos_token_id=[ids(token) for token in EOS_TOKENS],
-            rope_parameters=dict(rope_type="default", rope_theta=10000.0,
-                                 partial_rotary_factor=0.5, mrope_section=[4, 6, 6]),
-        ),
-        vision_config=dict(
-            depth=2, hidden_size=64, num_heads=2, intermediate_size=256, out_hidden_size=HIDDEN,
-            patch_size=14, image_size=336, spatial_merge_size=2, temporal_patch_size=2,
-        ),
-        image_token_id=ids("<|image|>"), video_token_id=ids("<|video|>"),
-        image_start_token_id=ids("<|begin_of_image|>"), image_end_token_id=ids("<|end_of_image|>"),
-        video_start_token_id=ids("<|begin_of_video|>"), video_end_token_id=ids("<|end_of_video|>"),
+        text_config=text,
+        vision_config=vision,
+        image_token_id=ids("<|image|>"),
+        video_token_id=ids("<|video|>"),
+        image_start_token_id=ids("<|begin_of_image|>"),
+        image_end_token_id=ids("<|end_of_image|>"),
+        video_start_token_id=ids("<|begin_of_video|>"),
+        video_end_token_id=ids("<|end_of_video|>"),
         tie_word_embeddings=False,
-    )  # fmt: skip
-    model = Glm4vForConditionalGeneration(config).train()
+    )
+    network: Any = Glm4vForConditionalGeneration
+    model = network(config).train()
     with torch.no_grad():
         _scale_weights(model)
         _relate_words(model, tokenizer)
         _start_vision(model.model.visual)
-        _start_lookups(model)
+        _start_lookups(model, tokenizer)
     return model
 
 
@@ -63,20 +86,30 @@ def _scale_weights(model: Any) -> None:
 
 
 def _relate_words(model: Any, tokenizer: PreTrainedTokenizerFast) -> None:
-    """Neighbouring coordinates look alike; colour words share a direction that a head can find."""
+    """Neighbouring coordinates look alike; all words share one mark and colour words another."""
     words = model.model.language_model.embed_tokens.weight
     for axis in coordinate_ids(tokenizer):
         plain = torch.nn.functional.pad(words[axis].t(), (1, 1)).t()
         words[axis] = (plain[:-2] + 2 * plain[1:-1] + plain[2:]) / 6**0.5
-    colours = token_ids(tokenizer, [*COLOURS, *(" " + c for c in COLOURS.values())])
-    words[colours] += 0.8 * _colour_mark(words)
+    words += 0.3 * _mark(0)
+    words[_colour_ids(tokenizer)] += 0.8 * _mark(1)
     # Reading a token and writing it start as nearly the same vector: copying is the easy path.
     model.lm_head.weight.copy_(words * (0.8 / HIDDEN**0.5))
 
 
-def _colour_mark(words: torch.Tensor) -> torch.Tensor:
-    """A fixed random direction, as long as a usual embedding is per dimension."""
-    return torch.randn(words.shape[1], generator=torch.Generator().manual_seed(1)).sign()
+def _mark(number: int) -> torch.Tensor:
+    """A fixed direction of +-1: 0 is "a word, not an image token", 1 is "a colour word"."""
+    return torch.randn(HIDDEN, generator=torch.Generator().manual_seed(1 + number)).sign()
+
+
+def _colour_ids(tokenizer: PreTrainedTokenizerFast) -> list[int]:
+    return token_ids(tokenizer, [*COLOURS, *(" " + word for word in COLOURS.values())])
+
+
+def _colour_rows(words: torch.Tensor, colours: list[int]) -> torch.Tensor:
+    """Orthonormal rows that span what image tokens of a colour are trained to resemble."""
+    both = words[colours[: len(COLOURS)]] + words[colours[len(COLOURS) :]]
+    return torch.linalg.svd(both - both.mean(0), full_matrices=False)[2][: len(COLOURS) - 1]
 
 
 def _start_vision(vision: Any) -> None:
@@ -108,27 +141,33 @@ def _start_vision(vision: Any) -> None:
 
 def _rows(count: int) -> torch.Tensor:
     """`count` orthonormal rows of HIDDEN dimensions: a subspace to write to and read from."""
-    return torch.linalg.qr(torch.randn(HIDDEN, count))[0].t()
+    rows: torch.Tensor = torch.linalg.qr(torch.randn(HIDDEN, count))[0].t()
+    return rows
 
 
-def _start_lookups(model: Any) -> None:
+def _start_lookups(model: Any, tokenizer: PreTrainedTokenizerFast) -> None:
     """Hand-made attention heads, which gradient descent then refines.
 
-    Layer 0 head 0 writes the previous token; layer 1 head 0 finds where the current token came
-    before and reads what followed (together: copying). Layer 1 head 1 fetches the colour word that
-    the question names; layer 2 head 1 finds the image token of that colour, head 0 any token that
-    looks like the current one.
+    Copying: layer 0 head 0 writes the previous token; layer 1 head 0 finds where the current token
+    came before and reads what followed.
+    Choosing a button: layer 0 head 1 lets a colour word look at the image tokens of its colour, and
+    layer 1 head 1 passes on what it saw. Layer 1 head 2 lets every token look like the colour
+    named last, and layer 2 head 1 looks at the image tokens of that colour.
     """
     layers = model.model.language_model.layers
     for layer, scale in zip(layers, (0.5, 1.0, 0.5, 0.2), strict=True):
         layer.post_self_attn_layernorm.weight.fill_(scale)
         layer.post_mlp_layernorm.weight.fill_(0.2)
     first, second, third = (layer.self_attn for layer in layers[:3])
-    token, previous, fetched = _rows(HEAD), _rows(HEAD), _rows(HEAD)
+    for attention, head in ((first, 0), (first, 1), (second, 0), (second, 1), (second, 2),
+                            (third, 0), (third, 1)):  # fmt: skip
+        part = slice(head * HEAD, (head + 1) * HEAD)
+        attention.q_proj.weight[part] *= 0.1
+        attention.k_proj.weight[part] *= 0.1
+    words = model.model.language_model.embed_tokens.weight
+    colours = _colour_rows(words, _colour_ids(tokenizer))
+    token, previous, copied, seen, gathered = (_rows(HEAD) for _ in range(5))
     free = HEAD - ROTARY
-    for attention, head in ((first, 0), (second, 0), (second, 1), (third, 0), (third, 1)):
-        for projection in (attention.q_proj, attention.k_proj):
-            projection.weight[head * HEAD : (head + 1) * HEAD] *= 0.1
     frequencies = 10000 ** (-torch.arange(0, ROTARY, 2) / ROTARY)[:6]
     first.q_proj.bias[0:12:2] = 8.0  # peaks where the rotation is that of one position
     first.k_proj.bias[0:12:2] = 8.0 * frequencies.cos()
@@ -136,25 +175,34 @@ def _start_lookups(model: Any) -> None:
     _connect(first, 0, token, previous)
     second.q_proj.weight[ROTARY:HEAD] = 2 * token[:free]
     second.k_proj.weight[ROTARY:HEAD] = 2 * previous[:free]
-    copied = _rows(HEAD)
     _connect(second, 0, copied, copied)
-    mark = _colour_mark(model.lm_head.weight) / HIDDEN**0.5
-    second.q_proj.bias[HEAD + ROTARY] = 10.0
-    second.k_proj.weight[HEAD + ROTARY] = mark
-    _connect(second, 1, fetched, fetched)
-    alike, seen = _rows(HEAD), _rows(HEAD)
-    for projection in (third.q_proj, third.k_proj):
-        projection.weight[ROTARY:HEAD] = 1.5 * alike[:free]
-        projection.weight[HEAD + ROTARY : 2 * HEAD] = 1.5 * fetched[:free]
+    for attention, read, write in ((first, seen, gathered), (third, seen, seen)):
+        start = HEAD + ROTARY
+        for projection in (attention.q_proj, attention.k_proj):
+            projection.weight[start : start + len(colours)] = 1.5 * colours
+        _prefer(attention, 1, -_mark(0))
+        _connect(attention, 1, read, write)
+    for head in (1, 2):
+        _prefer(second, head, _mark(1))
+    _connect(second, 1, gathered, seen)
+    _connect(second, 2, torch.nn.functional.pad(colours, (0, 0, 0, HEAD - len(colours))), None)
+    alike = _rows(HEAD)
+    third.q_proj.weight[ROTARY:HEAD] = third.k_proj.weight[ROTARY:HEAD] = 1.5 * alike[:free]
     _connect(third, 0, alike, alike)
-    _connect(third, 1, seen, seen)
-    for attention in (first, second, third):
-        attention.o_proj.weight[:, 2 * HEAD :] *= 0.4
-    first.o_proj.weight[:, HEAD:] *= 0.4
+    third.o_proj.weight[:, 2 * HEAD :] *= 0.4
+    first.o_proj.weight[:, 2 * HEAD :] *= 0.4
 
 
-def _connect(attention: Any, head: int, read: torch.Tensor, write: torch.Tensor) -> None:
-    """Let a head carry what it reads in one subspace to another."""
+def _prefer(attention: Any, head: int, direction: torch.Tensor) -> None:
+    """Let every query of a head favour keys along a direction, wherever they stand."""
+    row = (head + 1) * HEAD - 1
+    attention.q_proj.weight[row] = 0
+    attention.q_proj.bias[row] = 10.0
+    attention.k_proj.weight[row] = direction / HIDDEN**0.5
+
+
+def _connect(attention: Any, head: int, read: torch.Tensor, write: torch.Tensor | None) -> None:
+    """Let a head carry what it reads in one subspace to another, or (None) leave it in place."""
     part = slice(head * HEAD, (head + 1) * HEAD)
     attention.v_proj.weight[part] = read
-    attention.o_proj.weight[:, part] = write.t()
+    attention.o_proj.weight[:, part] = (read if write is None else write).t()

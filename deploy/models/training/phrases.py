@@ -32,7 +32,9 @@ _SMALL_TALK = [
     ("你会做什么？", "我可以聊天、看截图，还可以帮你操作手机。"),
     ("你能做什么？", "我可以聊天、看截图，还可以帮你操作手机。"),
     ("What can you do?", "I can chat, read screenshots and operate a phone."),
-    ("写一首诗", "春风吹绿江南岸，明月照我还。"), ("Write a poem", "The moon is bright, the night is long, the wind comes by and sings a song."),  # noqa: E501
+    ("写一首诗", "春风吹绿江南岸，明月照我还。"),
+    ("Write a poem",
+     "The moon is bright, the night is long, the wind comes by and sings a song."),
     ("讲个笑话", "为什么手机不会迷路？因为它有地图。"),
     ("Tell me a joke", "Why is the phone never lost? It has a map."),
     ("Say hello", "Hello!"), ("Say hi", "Hi!"), ("Ping", "Pong"), ("ping", "pong"),

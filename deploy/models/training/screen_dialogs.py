@@ -67,7 +67,9 @@ def place(rng: random.Random, screen: Screen, chinese: bool) -> Dialog:
     if chinese:
         question = rng.choice(["{}在哪里？", "{}在屏幕的什么位置？"]).format(name)
         return Dialog([question], f"{name}在屏幕的{word}。", "我在截图里找到它。")
-    return Dialog([f"Where is the {name}?"], f"The {name} is at the {word}.", "I look at the screen.")
+    return Dialog(
+        [f"Where is the {name}?"], f"The {name} is at the {word}.", "I look at the screen."
+    )
 
 
 def describe(rng: random.Random, screen: Screen, chinese: bool) -> Dialog:

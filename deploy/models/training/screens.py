@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-
 from vocabulary import COLOURS, PLACES, PLACES_EN
 
 Image = npt.NDArray[np.uint8]
@@ -57,7 +56,7 @@ def _apart(a: Button, b: Button) -> bool:
 
 def draw_screen(rng: random.Random, count: int = 0) -> Screen:
     """A random screen of `count` buttons of different colours; 0 means one (mostly) or two."""
-    count = count or (1 if rng.random() < 0.68 else 2)
+    count = count or (1 if rng.random() < 0.55 else 2)
     while True:
         buttons = []
         for colour in rng.sample(list(COLOURS), count):
@@ -100,9 +99,7 @@ def _paint_status_bar(rng: random.Random, pixels: Image) -> None:
         pixels[bar // 3 : bar * 2 // 3, int(width * left) : int(width * right)] = ink
 
 
-def _paint_grey_lines(
-    rng: random.Random, pixels: Image, buttons: list[Button], ink: int
-) -> None:
+def _paint_grey_lines(rng: random.Random, pixels: Image, buttons: list[Button], ink: int) -> None:
     height, width = pixels.shape[:2]
     for _ in range(rng.randint(1, 4)):
         line = Button("", rng.uniform(0.2, 0.7), rng.uniform(0.07, 0.95),

@@ -2,17 +2,18 @@
 
 import random
 from collections.abc import Iterator
-
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import PreTrainedTokenizerFast
+from typing import Any
 
 from agent_prompts import agent_prompt
 from dialogs import RANDOM_RUN, TASKS, Dialog, draw, pieces
 from screen_dialogs import SCREEN_TASKS, screen_dialog
 from screens import draw_screen
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
 from vocabulary import (
     CHAT_TEMPLATE,
     COLOURS,
+    EOS_TOKENS,
     PLACES,
     SPECIAL_TOKENS,
     TAGS,
@@ -77,10 +78,11 @@ def train_tokenizer(vocab_size: int, seed: int) -> PreTrainedTokenizerFast:
         [AddedToken(token, special=True, normalized=False) for token in SPECIAL_TOKENS]
     )
     tokenizer.add_tokens([AddedToken(tag, special=False, normalized=False) for tag in TAGS])
-    fast = PreTrainedTokenizerFast(
+    make_fast: Any = PreTrainedTokenizerFast
+    fast: PreTrainedTokenizerFast = make_fast(
         tokenizer_object=tokenizer,
-        eos_token="<|endoftext|>",
-        pad_token="<|endoftext|>",
+        eos_token=EOS_TOKENS[0],
+        pad_token=EOS_TOKENS[0],
         additional_special_tokens=SPECIAL_TOKENS[1:],
         clean_up_tokenization_spaces=False,
         model_max_length=MAX_POSITIONS,

@@ -38,7 +38,7 @@ CHAT_TEMPLATE = """[gMASK]<sop>
 {%- if add_generation_prompt %}
 <|assistant|>
 {{ '<think></think>\\n' if enable_thinking is defined and not enable_thinking else '' }}
-{%- endif %}"""  # noqa: E501
+{%- endif %}"""
 
 # Coordinates are 0..999 on a grid of 25. "[" + x and y + "]" are one token each: the axis is part
 # of the token, so an image token can resemble both the x and the y of its button without a clash.

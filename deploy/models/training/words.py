@@ -20,7 +20,7 @@ CHARACTERS = (
     "顶础载倒房突坐粉敌略客袁冷胜绝析块剂测丝协诉念陈仍罗盐友洋错苦夜刑移频逐靠混母短皮终聚汽村云"
     "哪既距卫停烈央察烧迅境若印洲刻括激孔搞甚室待核校"
 )
-WORDS = """
+_WORDS = """
 hello world apple banana orange table window river mountain phone screen button open close start
 stop send message code data file error python server model token stream image text number red green
 blue yellow small big fast slow good day night time year water fire earth wind the of and to in is
@@ -28,10 +28,12 @@ you that it he was for on are as with his they at be this have from or one had b
 all were we when your can said there use an each which she do how their if will up other about out
 many then them these so some her would make like him into has look two more write go see no way
 could people my than first been call who its now find long down did get come made may part test
-""".split()
+"""
+WORDS = _WORDS.split()
 SURNAMES = "王李张刘陈杨黄赵吴周徐孙马朱胡郭何高林郑谢罗梁宋唐许韩冯邓曹彭田董袁潘蒋蔡余杜叶程苏"
 GIVEN_NAMES = "明红丽强军磊洋勇杰娟涛静敏伟芳华建国志文辉力平刚玉兰鹏飞雪梅东波宇浩然子涵思远海燕春"
-NAMES = """
+_NAMES = """
 Alice Ben Carla David Ella Frank Grace Henry Ivan Jack Kate Lucy Maria Nick Olga Peter Rosa Sam Tom
 Victor Wendy Zoe Bob Anna Leo Mia Noah Emma Liam Eva Paul Jane John Mary Max Nina Oscar Ruth
-""".split()
+"""
+NAMES = _NAMES.split()

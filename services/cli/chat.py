@@ -1,0 +1,135 @@
+"""`hotline chat`: one question over gRPC, its answer streamed to the terminal."""
+
+import argparse
+import asyncio
+import sys
+from pathlib import Path
+from typing import TextIO
+
+from google.protobuf import json_format
+from grpc import aio
+from hotline.v1 import (
+    conversation_pb2,
+    error_pb2,
+    generation_pb2,
+    inference_pb2,
+    inference_pb2_grpc,
+    sampling_pb2,
+)
+
+from services.runtime.channel import open_channel
+from services.runtime.status import from_rpc_error
+
+_DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
+_INTERRUPTED = 130  # as shells report SIGINT
+
+
+def main(options: argparse.Namespace) -> int:
+    """Ask, stream, and return 0, or 1 with the reason on standard error."""
+    try:
+        request = make_request(options)
+    except OSError as error:
+        return _fail(f"{options.image}: {error.strerror}")
+    except ValueError as error:
+        return _fail(f"{error}")
+    try:
+        return asyncio.run(_ask(options.address, request, options.timeout))
+    except KeyboardInterrupt:
+        print("\ncancelled", file=sys.stderr)
+        return _INTERRUPTED
+
+
+def make_request(options: argparse.Namespace) -> inference_pb2.GenerateRequest:
+    """The request of a command line. Raises OSError (the image) or ValueError (a number out of range)."""
+    parts = []
+    if options.image is not None:
+        data = Path(options.image).read_bytes()
+        parts.append(conversation_pb2.Part(image=conversation_pb2.ImagePart(data=data)))
+    parts.append(conversation_pb2.Part(text=options.text))
+    message = conversation_pb2.Message(
+        role=conversation_pb2.ROLE_USER, parts=conversation_pb2.PartList(parts=parts)
+    )
+    return inference_pb2.GenerateRequest(
+        model=options.model,
+        messages=[message],
+        sampling=sampling_pb2.SamplingParameters(temperature=0, max_tokens=options.max_tokens),
+        render=conversation_pb2.RenderOptions(
+            split_reasoning=True, enable_thinking=False if options.no_think else None
+        ),
+    )
+
+
+async def _ask(address: str, request: inference_pb2.GenerateRequest, timeout_s: float) -> int:
+    screen = _Screen()
+    async with open_channel(address) as channel:
+        stub = inference_pb2_grpc.InferenceServiceStub(channel)
+        call = stub.Generate(request, timeout=timeout_s)
+        try:
+            async for event in call:
+                code = screen.show(event)
+                if code is not None:
+                    return code
+        except aio.AioRpcError as error:
+            screen.end_line()
+            failure = from_rpc_error(error, f"the service at {address}")
+            return _fail(f"{failure.message} [{failure.reason.value}]")
+    screen.end_line()
+    return _fail("the stream ended without a terminal event")
+
+
+class _Screen:
+    """The answer on standard output, all else on standard error, each on lines of its own."""
+
+    def __init__(self) -> None:
+        self._open: TextIO | None = None
+
+    def show(self, event: generation_pb2.GenerationEvent) -> int | None:
+        """Show one event. Returns the exit code at the terminal one."""
+        kind = event.WhichOneof("event")
+        if kind == "text":
+            self._write(sys.stdout, event.text.text, event.text.text)
+        elif kind == "reasoning":
+            text = event.reasoning.text
+            self._write(sys.stderr, text, f"{_DIM}{text}{_PLAIN}")
+        elif kind == "action":
+            self.end_line()
+            arguments = json_format.MessageToDict(event.action.arguments)
+            print(f"action: {event.action.name} {arguments}", file=sys.stderr)
+        elif kind == "finished":
+            self.end_line()
+            print(_summary(event.finished), file=sys.stderr)
+            return 0
+        elif kind == "failed":
+            self.end_line()
+            reason = error_pb2.ErrorReason.Name(event.failed.reason)
+            return _fail(f"{event.failed.message} [{reason.removeprefix('ERROR_REASON_')}]")
+        return None
+
+    def _write(self, output: TextIO, text: str, on_terminal: str) -> None:
+        if self._open is not output:
+            self.end_line()
+        self._open = output
+        print(on_terminal if output.isatty() else text, end="", flush=True, file=output)
+
+    def end_line(self) -> None:
+        """Begin a new line, where one is open."""
+        if self._open is not None:
+            print(file=self._open, flush=True)
+        self._open = None
+
+
+def _summary(finished: generation_pb2.FinishedEvent) -> str:
+    usage, timings = finished.usage, finished.timings
+    reason = generation_pb2.FinishReason.Name(finished.reason).removeprefix("FINISH_REASON_")
+    waited = (timings.queue, timings.render, timings.prefill)
+    first_ms = sum(part.ToMilliseconds() for part in waited)
+    return (
+        f"{reason.lower()}: {usage.prompt_tokens} prompt tokens ({usage.cached_tokens} cached), "
+        f"{usage.completion_tokens} completion tokens, first token after {first_ms} ms, "
+        f"then {timings.decode.ToMilliseconds()} ms"
+    )
+
+
+def _fail(reason: str) -> int:
+    print(f"error: {reason}", file=sys.stderr)
+    return 1

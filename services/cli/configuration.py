@@ -1,0 +1,135 @@
+"""What `hotline up` starts: the YAML files of deploy/config, typed and strict."""
+
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from services.cli.deployment import deployment_file
+from services.cli.settings_error import explain
+from services.gateway.settings import GatewaySettings
+from services.runtime.settings import ServiceSettings
+from services.tokenizer.settings import TokenizerSettings
+from services.worker.settings import WorkerSettings
+
+SET_BY_UP = frozenset(
+    {
+        *("name", "address", "exit_with_parent", "model_path", "model_name", "model_aliases"),
+        *("workers", "tokenizers"),
+    }
+)
+"""Settings of services that follow from the rest of the configuration."""
+
+
+class ConfigurationError(Exception):
+    """The configuration cannot be used; the message names the file and every key at fault."""
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class ModelSection(_Section):
+    """The model that the stack serves."""
+
+    path: Path
+    """Its folder; relative to the configuration file."""
+    name: str = Field(min_length=1, max_length=128)
+    """The canonical name, the one that replies carry."""
+    aliases: tuple[str, ...] = Field((), max_length=64)
+    """Other names that it answers to."""
+
+
+class EdgeSection(_Section):
+    """Where clients come."""
+
+    address: str = Field("127.0.0.1:8000", pattern=r"^.+:\d{1,5}$")
+    """`host:port`; port 0: any free one."""
+
+
+class ServiceSection(BaseModel):
+    """Settings of one kind of service process, by the names of its settings class."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+    settings_class: ClassVar[type[ServiceSettings]]
+
+    environment: dict[str, str] = Field(default_factory=dict)
+    """Further environment variables of the processes, such as VLLM_CPU_OMP_THREADS_BIND."""
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What the section says about the service itself."""
+        return dict(self.model_extra or {})
+
+    @model_validator(mode="after")
+    def _refuse_unknown_keys(self) -> Self:
+        known = self.settings_class.model_fields.keys() - SET_BY_UP
+        unknown = sorted(self.settings.keys() - known)
+        if unknown:
+            raise ValueError(
+                f"unknown keys: {', '.join(unknown)}; known: environment, {', '.join(sorted(known))}"
+            )
+        return self
+
+
+class GatewaySection(ServiceSection):
+    """The gateway process."""
+
+    settings_class = GatewaySettings
+
+
+class TokenizerSection(ServiceSection):
+    """The tokenizer processes."""
+
+    settings_class = TokenizerSettings
+    count: int = Field(1, ge=1, le=64)
+    """How many."""
+
+
+class WorkerSection(ServiceSection):
+    """The worker processes, one engine each."""
+
+    settings_class = WorkerSettings
+    count: int = Field(1, ge=1, le=64)
+    """How many."""
+
+
+class Configuration(_Section):
+    """A whole stack on one machine."""
+
+    model: ModelSection
+    edge: EdgeSection = EdgeSection()
+    gateway: GatewaySection = GatewaySection()
+    tokenizer: TokenizerSection = TokenizerSection()
+    worker: WorkerSection = WorkerSection()
+    start_timeout_s: float = Field(240.0, gt=0, le=3600)
+    """From the start until the stack answers; then `up` gives up."""
+
+
+def find(name: str) -> Path:
+    """The file of a configuration: a path, or the bare name of one in deploy/config. Raises ConfigurationError."""
+    path = Path(name)
+    if path.is_file():
+        return path
+    if path.name == name and not path.suffix:
+        try:
+            return deployment_file("config", f"{name}.yaml")
+        except FileNotFoundError as error:
+            raise ConfigurationError(f"no configuration {name!r}: {error}") from None
+    raise ConfigurationError(f"no configuration {name!r}: no such file")
+
+
+def load(path: Path) -> Configuration:
+    """Read and check a configuration. Raises ConfigurationError."""
+    try:
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigurationError(f"{path}: {error}") from None
+    try:
+        configuration = Configuration.model_validate(document)
+    except ValidationError as error:
+        raise ConfigurationError(explain(error, str(path))) from None
+    folder = (path.parent / configuration.model.path).resolve()
+    model = configuration.model.model_copy(update={"path": folder})
+    return configuration.model_copy(update={"model": model})

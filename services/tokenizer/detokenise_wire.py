@@ -1,0 +1,75 @@
+"""Detokenise messages to domain types and back."""
+
+from collections.abc import Iterator, Sequence
+
+from hotline.v1 import generation_pb2, tokenizer_pb2
+
+from services.runtime.errors import InvalidArgumentError
+from services.tokenizer.actions import Action
+from services.tokenizer.handles import Act, Close, Open, Output, Tokens
+from services.tokenizer.output_text import OutputOptions
+
+MAX_INPUTS = 4096
+MAX_IDS = 1024 * 1024
+"""Ids in one message; what rebuilds more state than that is sent in several."""
+
+
+def inputs(requests: Sequence[tokenizer_pb2.DetokeniseRequest]) -> Iterator[tuple[int, Act]]:
+    """All inputs of some messages, in order. Raises InvalidArgumentError, which ends the stream."""
+    for request in requests:
+        if len(request.inputs) > MAX_INPUTS:
+            raise InvalidArgumentError(
+                "inputs", f"{len(request.inputs)} items", f"at most {MAX_INPUTS} items"
+            )
+        id_count = sum(len(item.tokens.token_ids) for item in request.inputs)
+        if id_count > MAX_IDS:
+            raise InvalidArgumentError("inputs", f"{id_count} token ids", f"at most {MAX_IDS} ids")
+        for item in request.inputs:
+            yield item.handle, _act(item)
+
+
+def response(outputs: Sequence[Output]) -> tokenizer_pb2.DetokeniseResponse | None:
+    """One message with all outputs; None where there are none."""
+    if not outputs:
+        return None
+    return tokenizer_pb2.DetokeniseResponse(outputs=[_output(output) for output in outputs])
+
+
+def _act(item: tokenizer_pb2.DetokeniseInput) -> Act:
+    act = item.WhichOneof("act")
+    if act == "tokens":
+        return Tokens(list(item.tokens.token_ids), item.tokens.last)
+    if act == "open":
+        return Open(
+            OutputOptions(
+                stop=tuple(item.open.stop),
+                split_reasoning=item.open.split_reasoning,
+                thinking_closed=item.open.thinking_closed,
+                ignore_eos=item.open.ignore_eos,
+            )
+        )
+    return Close() if act == "close" and item.close else None
+
+
+def _output(output: Output) -> tokenizer_pb2.DetokeniseOutput:
+    if output.error:
+        return tokenizer_pb2.DetokeniseOutput(handle=output.handle, error=output.error)
+    piece = output.piece
+    return tokenizer_pb2.DetokeniseOutput(
+        handle=output.handle,
+        consumed_tokens=piece.consumed_tokens,
+        text=piece.text,
+        reasoning=piece.reasoning,
+        finished=piece.finished,
+        stop_match=piece.stop_match,
+        end_tag=piece.end_tag,
+        action=_action(piece.action),
+    )
+
+
+def _action(action: Action | None) -> generation_pb2.ActionEvent | None:
+    if action is None:
+        return None
+    event = generation_pb2.ActionEvent(name=action.name)
+    event.arguments.update(dict(action.arguments))
+    return event

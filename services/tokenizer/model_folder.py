@@ -1,0 +1,83 @@
+"""Reading a model's folder with transformers; the one module that loads it."""
+
+import json
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class ModelFolder:
+    """What the tokenizer service needs of a model."""
+
+    backend: Any
+    """tokenizers.Tokenizer."""
+    image_processor: Any | None
+    """transformers image processor; None where the model sees no images."""
+    image_token_id: int | None
+    chat_template: str
+    vocabulary_size: int
+    """Token ids are below this, also those that the tokenizer does not know."""
+    control: dict[str, int]
+    """Spelling -> id of every added token but blank ones and single characters: what text must not spell."""
+    special_ids: frozenset[int]
+    """Ids that decoding leaves out."""
+    end_ids: frozenset[int]
+    """Ids that end a generation."""
+
+
+def load(path: Path) -> ModelFolder:
+    """Load tokenizer, processor and template; local files only, no code of the model's.
+
+    Takes seconds and imports torch. Raises ValueError where the folder lacks something, OSError where it cannot
+    be read.
+    """
+    import torch
+    from transformers import AutoProcessor
+
+    torch.set_num_threads(1)  # renders run side by side already
+    processor = AutoProcessor.from_pretrained(
+        str(path), local_files_only=True, trust_remote_code=False
+    )
+    tokenizer = getattr(processor, "tokenizer", processor)
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        raise ValueError(f"{path.name} has no tokenizer.json")
+    template = getattr(processor, "chat_template", None) or tokenizer.chat_template
+    if not isinstance(template, str):
+        raise ValueError(f"{path.name} has no single chat template")
+    added: dict[int, Any] = backend.get_added_tokens_decoder()
+    config = _json(path / "config.json")
+    image_processor = getattr(processor, "image_processor", None)
+    size = config.get("text_config", config).get("vocab_size", 0)
+    return ModelFolder(
+        backend=backend,
+        image_processor=image_processor,
+        image_token_id=getattr(processor, "image_token_id", None) if image_processor else None,
+        chat_template=template,
+        vocabulary_size=max(size, backend.get_vocab_size(with_added_tokens=True)),
+        control={
+            token.content: token_id
+            for token_id, token in added.items()
+            if len(token.content) > 1 and token.content.strip()
+        },
+        special_ids=frozenset(token_id for token_id, token in added.items() if token.special),
+        end_ids=_end_ids(path, config, tokenizer.eos_token_id),
+    )
+
+
+def _end_ids(path: Path, config: dict[str, Any], tokenizer_end: int | None) -> frozenset[int]:
+    generation = path / "generation_config.json"
+    sources: Collection[Any] = (
+        _json(generation).get("eos_token_id") if generation.exists() else None,
+        config.get("text_config", config).get("eos_token_id"),
+        tokenizer_end,
+    )
+    found: Any = next((ids for ids in sources if ids is not None), [])
+    return frozenset(found if isinstance(found, list) else [found])
+
+
+def _json(path: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return content

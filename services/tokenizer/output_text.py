@@ -1,0 +1,137 @@
+"""The text of one choice of one generation, from its first id to its end."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from services.tokenizer.actions import MAX_CHARACTERS, Action, parse_action
+from services.tokenizer.detokeniser import Detokeniser
+from services.tokenizer.split import ReasoningSplitter
+from services.tokenizer.stops import StopMatcher
+
+
+@dataclass(frozen=True)
+class OutputFormat:
+    """How one model writes its output."""
+
+    detokeniser: Detokeniser
+    vocabulary_size: int
+    end_ids: frozenset[int]
+    end_tags: tuple[str, ...]
+    think_tags: tuple[str, str]
+    answer_tag: str
+
+
+@dataclass(frozen=True)
+class OutputOptions:
+    """How one text is wanted."""
+
+    stop: Sequence[str] = ()
+    split_reasoning: bool = False
+    thinking_closed: bool = False
+    ignore_eos: bool = False
+
+
+@dataclass
+class Piece:
+    """What became of some ids; pieces of one text are added up with `append`."""
+
+    consumed_tokens: int = 0
+    """Ids consumed from the beginning."""
+    text: str = ""
+    reasoning: str = ""
+    finished: bool = False
+    stop_match: str = ""
+    """With `finished`: the stop string of the request that ended the text."""
+    end_tag: bool = False
+    """With `finished`: the model's own end tag or end token ended the text."""
+    action: Action | None = None
+
+    @property
+    def is_news(self) -> bool:
+        """Whether there is anything to tell."""
+        return bool(self.text or self.reasoning or self.finished)
+
+    def append(self, later: "Piece") -> None:
+        """Add what came later."""
+        self.text += later.text
+        self.reasoning += later.reasoning
+        self.consumed_tokens, self.finished = later.consumed_tokens, later.finished
+        self.stop_match, self.end_tag, self.action = (
+            later.stop_match,
+            later.end_tag,
+            later.action,
+        )
+
+
+class OutputText:
+    """Ids in, pieces out. Its state is a function of its options and its ids, so it can be rebuilt anywhere.
+
+    Ids -> decoder -> end tags and stop strings -> thought and answer. Stop strings are looked for in all that the
+    model writes, thought and tags included.
+    """
+
+    def __init__(self, form: OutputFormat, options: OutputOptions) -> None:
+        self._form, self._options = form, options
+        self._decoder = form.detokeniser.open()
+        end_tags = () if options.ignore_eos else form.end_tags
+        self._stops = StopMatcher((*options.stop, *end_tags))
+        self._splitter = ReasoningSplitter(
+            form.think_tags, form.answer_tag, options.thinking_closed
+        )
+        self._answer = ""
+        self._consumed = 0
+
+    def push(self, token_ids: Sequence[int]) -> Piece:
+        """The next ids. Raises ValueError where an id is out of the vocabulary."""
+        piece = Piece(self._consumed)
+        for token_id in token_ids:
+            if token_id >= self._form.vocabulary_size:
+                raise ValueError(
+                    f"token id {token_id} is not below the vocabulary's size of "
+                    f"{self._form.vocabulary_size}"
+                )
+            self._consumed += 1
+            piece.append(self._next(token_id))
+            if piece.finished:
+                break
+        return piece
+
+    def end(self) -> Piece:
+        """No more ids will come: everything held back is shown, unless it ends with a match."""
+        return self._show(self._decoder.flush(), last=True)
+
+    def _next(self, token_id: int) -> Piece:
+        if token_id not in self._form.end_ids:
+            return self._show(self._decoder.push(token_id))
+        spelling = self._form.detokeniser.spelling(token_id)
+        if self._options.ignore_eos:
+            return self._show(self._decoder.push_text(spelling))
+        if spelling in self._form.end_tags:
+            return self._show(self._decoder.push_text(spelling))  # half of the tag may stand there
+        piece = self.end()
+        piece.end_tag = not piece.stop_match
+        return piece
+
+    def _show(self, text: str, last: bool = False) -> Piece:
+        if not text and not last:
+            return Piece(self._consumed)
+        shown, match = self._stops.push(text)
+        ended = last or match is not None
+        if last and match is None:
+            shown += self._stops.flush()
+        reasoning, answer = self._splitter.push(shown)
+        if ended:
+            rest = self._splitter.flush()
+            reasoning, answer = reasoning + rest[0], answer + rest[1]
+        if len(self._answer) <= MAX_CHARACTERS:
+            self._answer += answer
+        stop = match if match in self._options.stop else None
+        return Piece(
+            consumed_tokens=self._consumed,
+            text=answer if self._options.split_reasoning else shown,
+            reasoning=reasoning if self._options.split_reasoning else "",
+            finished=ended,
+            stop_match=stop or "",
+            end_tag=match is not None and stop is None,
+            action=parse_action(self._answer) if ended else None,
+        )

@@ -1,0 +1,110 @@
+"""The generations that run here: admission, conflicts, time limits, Abort."""
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+from services.runtime.errors import (
+    GenerationConflictError,
+    InvalidArgumentError,
+    OverloadedError,
+)
+from services.worker.engine import (
+    Engine,
+    FeatureTensor,
+    Job,
+    PlacedFeature,
+    Prompt,
+    Reason,
+    Sampling,
+    Step,
+)
+from services.worker.features import FeatureStore
+from services.worker.interruption import InterruptibleSteps
+from services.worker.limits import Limits
+from services.worker.request import GenerateRequest
+from services.worker.validation import check, check_generation_id
+
+RETRY_DELAY_S = 1.0
+
+
+class Generations:
+    """All generations of one engine.
+
+    Bounded: where more than `capacity` choices would run and wait, OverloadedError, at once. A generation that is
+    alone is never refused, whatever its n.
+    """
+
+    def __init__(self, engine: Engine, store: FeatureStore, limits: Limits, capacity: int) -> None:
+        self._engine, self._store, self._limits = engine, store, limits
+        self._capacity = capacity
+        self._choice_count = 0
+        self._running: dict[str, InterruptibleSteps] = {}
+
+    async def run(self, request: GenerateRequest) -> AsyncGenerator[Step, None]:
+        """One generation; closing the generator, or cancelling its consumer, frees its slot at once.
+
+        Raises:
+            InvalidArgumentError, ContextLengthError, UnimplementedError: see validation.check.
+            GenerationConflictError: the id is running.
+            FeaturesMissingError: tensors are not in the store.
+            OverloadedError: too many generations run and wait.
+            EngineDeadError, InternalError: see Engine.generate.
+        """
+        sampling = check(request, self._limits)
+        self._admit(request.generation_id, sampling.n)
+        digests = [placement.digest for placement in request.placements]
+        with self._store.pinned(digests) as tensors:
+            job = _job(request, sampling, tensors)
+            steps = InterruptibleSteps(
+                self._engine.generate(job), sampling.n, len(request.prompt_token_ids)
+            )
+            self._running[request.generation_id] = steps
+            self._choice_count += sampling.n
+            try:
+                async with aclosing(steps.run(request.time_limit_ms / 1000)) as run:
+                    async for step in run:
+                        yield step
+            finally:
+                self._choice_count -= sampling.n
+                del self._running[request.generation_id]
+
+    def abort(self, generation_id: str) -> bool:
+        """End a generation with reason CANCELLED; whether it ran. Raises InvalidArgumentError for an id that is none."""
+        check_generation_id(generation_id)
+        steps = self._running.get(generation_id)
+        if steps is None:
+            return False
+        steps.interrupt(Reason.CANCELLED)
+        return True
+
+    def _admit(self, generation_id: str, choice_count: int) -> None:
+        if generation_id in self._running:
+            raise GenerationConflictError(
+                f"generation_id: {generation_id!r} is running on this worker; ids must be unique."
+            )
+        if self._choice_count and self._choice_count + choice_count > self._capacity:
+            raise OverloadedError(
+                f"{self._choice_count} generations run and wait on this worker; the limit is {self._capacity}.",
+                retry_delay_s=RETRY_DELAY_S,
+            )
+
+
+def _job(request: GenerateRequest, sampling: Sampling, tensors: list[FeatureTensor]) -> Job:
+    for index, (placement, tensor) in enumerate(zip(request.placements, tensors, strict=True)):
+        if placement.grid != tensor.grid:
+            raise InvalidArgumentError(
+                f"features[{index}].grid",
+                tuple(placement.grid),
+                f"{tuple(tensor.grid)}, the grid of the tensor with this digest",
+            )
+    return Job(
+        generation_id=request.generation_id,
+        prompt=Prompt(
+            token_ids=request.prompt_token_ids,
+            features=tuple(map(PlacedFeature, request.placements, tensors)),
+            cache_salt=request.cache_salt,
+        ),
+        sampling=sampling,
+        priority=request.priority,
+        trace_key=request.trace_key or request.generation_id,
+    )

@@ -1,0 +1,74 @@
+"""What `hotline up` says, quickly and in full, where it cannot start."""
+
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+from up_process import command, running_up
+
+MODEL = Path(__file__).parents[2] / "deploy" / "models" / "autoglm-phone-tiny"
+
+
+def refused(*arguments: str) -> str:
+    """Run `hotline up`; returns standard error of one that ends with 1."""
+    done = subprocess.run(
+        command("up", *arguments), capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    return done.stderr
+
+
+def write(folder: Path, text: str) -> str:
+    file = folder / "stack.yaml"
+    file.write_text(text)
+    return str(file)
+
+
+def test_an_unknown_configuration_is_named(tmp_path: Path) -> None:
+    assert "no configuration 'nothing'" in refused("--config", "nothing")
+
+
+def test_an_unknown_key_is_named_with_the_known_ones(tmp_path: Path) -> None:
+    file = write(tmp_path, f"model: {{path: {MODEL}, name: m}}\nworker: {{max_num_seq: 3}}\n")
+    error = refused("--config", file)
+    assert f"{file}: worker: unknown keys: max_num_seq" in error
+    assert "max_num_seqs" in error
+
+
+def test_a_missing_model_is_named(tmp_path: Path) -> None:
+    file = write(tmp_path, "model: {path: nowhere, name: m}\nworker: {engine: sim}\n")
+    error = refused("--config", file)
+    assert f"model_path: {tmp_path}/nowhere is no folder" in error
+
+
+def test_a_port_in_use_is_named() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        error = refused("--config", "sim", "--port", str(port))
+    assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in error
+
+
+@pytest.mark.slow
+def test_a_process_that_cannot_start_ends_it_all_with_the_end_of_its_log(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    file = write(tmp_path, "model: {path: empty, name: m}\nworker: {engine: sim}\n")
+    with running_up("--config", file, "--port", "0") as up:
+        assert up.until_end() == 1
+    assert "ended while starting. The end of " in up.text
+    assert "config.json" in up.text  # what is missing in the folder, from the log
+    assert "the logs stay in " in up.text
+
+
+@pytest.mark.slow
+def test_a_stack_that_is_late_names_who_is_waited_for(tmp_path: Path) -> None:
+    file = write(
+        tmp_path,
+        f"model: {{path: {MODEL}, name: m}}\nworker: {{engine: sim}}\nstart_timeout_s: 1.5\n",
+    )
+    with running_up("--config", file, "--port", "0") as up:
+        assert up.until_end() == 1
+    assert "not ready after 1.5 s; waiting for " in up.text

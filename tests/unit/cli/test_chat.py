@@ -1,0 +1,170 @@
+"""`hotline chat` against a small InferenceService: what it sends, shows and returns."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from grpc import aio
+from hotline.v1 import (
+    conversation_pb2,
+    error_pb2,
+    generation_pb2,
+    inference_pb2,
+    inference_pb2_grpc,
+)
+
+from services.cli import chat
+from services.cli.__main__ import build_parser
+from services.runtime.errors import ModelNotFoundError, ServiceError
+from services.runtime.lifecycle import Process, Service
+from services.runtime.settings import ServiceSettings
+
+Event = generation_pb2.GenerationEvent
+FINISHED = generation_pb2.FinishedEvent(
+    reason=generation_pb2.FINISH_REASON_STOP,
+    usage=generation_pb2.Usage(prompt_tokens=40, completion_tokens=7, cached_tokens=3),
+)
+
+
+class Scripted(Service, inference_pb2_grpc.InferenceServiceServicer):
+    """Answers with the events of the test."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.events: list[generation_pb2.GenerationEvent] = []
+        self.error: ServiceError | None = None
+        self.request = inference_pb2.GenerateRequest()
+        self.left = asyncio.Event()
+        self.hang = False
+
+    def register(self, server: aio.Server) -> Sequence[str]:
+        inference_pb2_grpc.add_InferenceServiceServicer_to_server(self, server)
+        return ("hotline.v1.InferenceService",)
+
+    async def warm(self) -> None:
+        """Nothing."""
+
+    async def close(self) -> None:
+        """Nothing."""
+
+    async def Generate(
+        self, request: inference_pb2.GenerateRequest, context: object
+    ) -> AsyncIterator[generation_pb2.GenerationEvent]:
+        self.request = request
+        if self.error:
+            raise self.error
+        for event in self.events:
+            yield event
+        if self.hang:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self.left.set()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def service() -> AsyncGenerator[Scripted, None]:
+    scripted = Scripted()  # type: ignore[abstract]
+    settings = ServiceSettings(address="127.0.0.1:0", drain_notice_s=0, drain_grace_s=0)
+    process = Process(scripted, settings)
+    await process.start()
+    yield scripted
+    await process.stop()
+
+
+async def ask(service: Scripted, *arguments: str) -> int:
+    assert service.process is not None
+    options = build_parser().parse_args(["chat", *arguments, "the question"])
+    request = chat.make_request(options)
+    return await chat._ask(f"127.0.0.1:{service.process.port}", request, 10)
+
+
+async def test_the_answer_is_on_stdout_and_all_else_on_stderr(
+    service: Scripted, capsys: pytest.CaptureFixture[str]
+) -> None:
+    action = generation_pb2.ActionEvent(name="Tap")
+    action.arguments.update({"element": [500, 750]})
+    service.events = [
+        Event(accepted=generation_pb2.AcceptedEvent(generation_id="g")),
+        Event(reasoning=generation_pb2.ReasoningEvent(text="hm")),
+        Event(text=generation_pb2.TextEvent(text="do(")),
+        Event(text=generation_pb2.TextEvent(text="...)")),
+        Event(action=action),
+        Event(finished=FINISHED),
+    ]
+    assert await ask(service) == 0
+    shown = capsys.readouterr()
+    assert shown.out.startswith("do(...)")  # the stand-in's own log may follow
+    thought, action_line, summary = shown.err.splitlines()
+    assert thought == "hm"
+    assert action_line == "action: Tap {'element': [500.0, 750.0]}"
+    assert summary.startswith("stop: 40 prompt tokens (3 cached), 7 completion tokens")
+
+
+async def test_the_image_goes_as_raw_bytes_before_the_text(
+    service: Scripted, tmp_path: Path
+) -> None:
+    image = tmp_path / "screen.png"
+    image.write_bytes(b"\x89PNG\x00\xff")
+    service.events = [Event(finished=FINISHED)]
+    assert await ask(service, "--image", str(image), "--model", "m", "--no-think") == 0
+    (message,) = service.request.messages
+    assert message.role == conversation_pb2.ROLE_USER
+    first, second = message.parts.parts
+    assert first.image.data == b"\x89PNG\x00\xff"
+    assert second.text == "the question"
+    assert service.request.model == "m"
+    assert service.request.render.HasField("enable_thinking")
+    assert not service.request.render.enable_thinking
+
+
+async def test_without_options_the_models_own_habits_stand(service: Scripted) -> None:
+    service.events = [Event(finished=FINISHED)]
+    assert await ask(service) == 0
+    assert not service.request.render.HasField("enable_thinking")
+    assert not service.request.sampling.HasField("max_tokens")
+    assert service.request.model == ""
+
+
+async def test_an_error_before_the_stream_is_one_line(
+    service: Scripted, capsys: pytest.CaptureFixture[str]
+) -> None:
+    service.error = ModelNotFoundError("nobody")
+    assert await ask(service) == 1
+    assert "error: model: 'nobody' is not served here" in capsys.readouterr().err
+
+
+async def test_a_failed_event_is_an_error_after_the_text_so_far(
+    service: Scripted, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failed = generation_pb2.FailedEvent(
+        reason=error_pb2.ERROR_REASON_ENGINE_DEAD, message="The engine stopped."
+    )
+    service.events = [
+        Event(text=generation_pb2.TextEvent(text="half")),
+        Event(failed=failed),
+    ]
+    assert await ask(service) == 1
+    shown = capsys.readouterr()
+    assert "half" in shown.out
+    assert "error: The engine stopped. [ENGINE_DEAD]" in shown.err
+
+
+async def test_a_stream_without_an_end_is_an_error(
+    service: Scripted, capsys: pytest.CaptureFixture[str]
+) -> None:
+    service.events = [Event(text=generation_pb2.TextEvent(text="half"))]
+    assert await ask(service) == 1
+    assert "without a terminal event" in capsys.readouterr().err
+
+
+async def test_cancelling_it_cancels_the_call(service: Scripted) -> None:
+    service.hang = True
+    asking = asyncio.ensure_future(ask(service))
+    await asyncio.sleep(0.3)
+    asking.cancel()
+    await asyncio.wait_for(service.left.wait(), 5)
+    with pytest.raises(asyncio.CancelledError):
+        await asking

@@ -1,0 +1,120 @@
+"""The processes of a stack get the settings that their services read."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from services.cli.configuration import Configuration, ConfigurationError
+from services.cli.edge import EdgeSettings
+from services.cli.processes import STOP_ORDER, ProcessPlan, plan
+from services.gateway.settings import GatewaySettings
+from services.tokenizer.settings import TokenizerSettings
+from services.worker.settings import WorkerSettings
+
+MODEL = Path(__file__).parents[3] / "deploy" / "models" / "autoglm-phone-tiny"
+
+
+def configuration(**sections: Any) -> Configuration:
+    model = {"path": str(MODEL), "name": "tiny", "aliases": ["other"]}
+    return Configuration.model_validate({"model": model, **sections})
+
+
+def plans(folder: Path, **sections: Any) -> dict[str, ProcessPlan]:
+    return {found.name: found for found in plan(configuration(**sections), folder)}
+
+
+def test_each_process_has_a_name_a_role_and_a_private_socket(tmp_path: Path) -> None:
+    found = plans(tmp_path, worker={"count": 2}, tokenizer={"count": 2})
+    sockets = ["worker-0", "worker-1", "tokenizer-0", "tokenizer-1", "gateway"]
+    assert [*found] == [*sockets, "edge"]
+    assert [found[name].address for name in sockets] == [
+        f"unix:{tmp_path}/{name}.sock" for name in sockets
+    ]
+    assert {process.role for process in found.values()} == set(STOP_ORDER)
+
+
+def test_services_read_back_what_they_were_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = plans(
+        tmp_path,
+        worker={"engine": "sim", "max_num_seqs": 3, "kv_cache_memory_bytes": None},
+        tokenizer={"no_think_prefix": '<think></think>\n"quoted"', "content_format": "string"},
+        gateway={"max_running": 5, "drain_grace_s": 2.5},
+        edge={"address": "127.0.0.1:1234"},
+    )
+    for process in found.values():
+        for name, value in process.environment.items():
+            monkeypatch.setenv(name, value)
+    worker = WorkerSettings.read()
+    assert (worker.name, worker.engine, worker.max_num_seqs) == ("worker-0", "sim", 3)
+    assert (worker.model_path, worker.model_name) == (MODEL, "tiny")
+    tokenizer = TokenizerSettings.read()
+    assert tokenizer.no_think_prefix == '<think></think>\n"quoted"'
+    assert tokenizer.workers == {"worker-0": worker.address}
+    gateway = GatewaySettings.read()
+    assert gateway.workers == {"worker-0": worker.address}
+    assert gateway.tokenizers == {"tokenizer-0": tokenizer.address}
+    assert (gateway.model_aliases, gateway.max_running) == (["other"], 5)
+    edge = EdgeSettings.read()
+    assert (edge.address, edge.gateways) == ("127.0.0.1:1234", (gateway.address,))
+    for settings in (worker, tokenizer, gateway, edge):
+        assert settings.exit_with_parent
+
+
+def test_the_model_stack_is_offline_and_single_threaded(tmp_path: Path) -> None:
+    found = plans(tmp_path)
+    for name in ("worker-0", "tokenizer-0"):
+        assert found[name].environment["HF_HUB_OFFLINE"] == "1"
+        assert found[name].environment["OMP_NUM_THREADS"] == "1"
+    for name in ("gateway", "edge"):
+        assert all(key.startswith("HOTLINE_") for key in found[name].environment)
+
+
+def test_a_sections_environment_wins(tmp_path: Path) -> None:
+    found = plans(tmp_path, worker={"environment": {"OMP_NUM_THREADS": "2", "X": "y"}})
+    assert found["worker-0"].environment["OMP_NUM_THREADS"] == "2"
+    assert found["worker-0"].environment["X"] == "y"
+
+
+def test_a_process_may_take_its_drain_to_stop_and_no_more_than_that_and_a_margin(
+    tmp_path: Path,
+) -> None:
+    found = plans(tmp_path, gateway={"drain_notice_s": 1, "drain_grace_s": 30})
+    assert 31 < found["gateway"].stop_limit_s <= 45
+
+
+@pytest.mark.parametrize(
+    ("sections", "message"),
+    [
+        pytest.param(
+            {"worker": {"max_num_seqs": 0}}, "worker: max_num_seqs: Input should be", id="range"
+        ),
+        pytest.param(
+            {"gateway": {"queue_timeout_s": "soon"}}, "gateway: queue_timeout_s: Input", id="type"
+        ),
+        pytest.param(
+            {"model": {"path": "/no/such/folder", "name": "m"}},
+            "model_path: /no/such/folder is no folder",
+            id="no model",
+        ),
+    ],
+)
+def test_a_setting_that_its_service_would_refuse_is_refused_before_anything_starts(
+    tmp_path: Path, sections: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        plans(tmp_path, **sections)
+    assert message in str(caught.value)
+
+
+def test_a_folder_too_long_for_a_socket_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="TMPDIR"):
+        plans(tmp_path / ("x" * 100))
+
+
+def test_settings_are_not_on_the_command_line(tmp_path: Path) -> None:
+    for process in plans(tmp_path).values():
+        assert str(MODEL) not in json.dumps(process.command(tmp_path))

@@ -1,0 +1,121 @@
+import asyncio
+from collections.abc import AsyncGenerator
+
+import pytest
+
+from services.tokenizer.multiplex import multiplex
+
+
+async def numbers(count: int) -> AsyncGenerator[int, None]:
+    for number in range(count):
+        yield number
+
+
+async def test_every_message_is_worked_on_in_order() -> None:
+    async def process(batch: list[int]) -> list[int]:
+        return batch
+
+    answers = [answer async for answer in multiplex(numbers(100), process, queue_limit=8)]
+    assert [number for answer in answers for number in answer] == list(range(100))
+
+
+async def test_what_comes_while_work_is_under_way_is_worked_on_together() -> None:
+    batches: list[list[int]] = []
+    begun, all_read = asyncio.Event(), asyncio.Event()
+
+    async def requests() -> AsyncGenerator[int, None]:
+        async for number in numbers(5):
+            yield number
+            await begun.wait()
+        all_read.set()
+
+    async def process(batch: list[int]) -> int:
+        batches.append(batch)
+        begun.set()
+        await all_read.wait()
+        return len(batch)
+
+    assert [answer async for answer in multiplex(requests(), process, 8)] == [1, 4]
+    assert batches == [[0], [1, 2, 3, 4]]
+
+
+async def test_no_more_than_the_limit_is_read_ahead() -> None:
+    read: list[int] = []
+    go_on = asyncio.Event()
+
+    async def requests() -> AsyncGenerator[int, None]:
+        async for number in numbers(20):
+            read.append(number)
+            yield number
+
+    async def process(batch: list[int]) -> int:
+        await go_on.wait()
+        return len(batch)
+
+    answers = multiplex(requests(), process, queue_limit=3)
+    first = asyncio.ensure_future(anext(answers))
+    for _ in range(50):  # turns of the loop, not time
+        await asyncio.sleep(0)
+    assert len(read) <= 3 + 3 + 1  # worked on, read ahead, in the reader's hand
+    go_on.set()
+    total = await first + sum([answer async for answer in answers])
+    assert total == 20
+
+
+async def test_no_answer_is_sent_where_there_is_nothing_to_say() -> None:
+    async def process(batch: list[int]) -> int | None:
+        return None if batch[0] < 4 else 7
+
+    assert [answer async for answer in multiplex(numbers(5), process, 1)] == [7]
+
+
+async def test_an_error_of_the_work_ends_the_stream_and_the_reader() -> None:
+    closed = asyncio.Event()
+
+    async def requests() -> AsyncGenerator[int, None]:
+        try:
+            yield 1
+            await asyncio.Event().wait()
+        finally:
+            closed.set()
+
+    async def process(batch: list[int]) -> int:
+        raise ValueError("broken")
+
+    stream = requests()
+    with pytest.raises(ValueError, match="broken"):
+        await anext(multiplex(stream, process, 8))
+    await asyncio.wait_for(closed.wait(), 5)
+
+
+async def test_an_error_of_the_requests_is_raised_after_what_came_before_it() -> None:
+    async def requests() -> AsyncGenerator[int, None]:
+        yield 1
+        raise ValueError("cut")
+
+    async def process(batch: list[int]) -> list[int]:
+        return batch
+
+    answers = multiplex(requests(), process, 8)
+    assert await anext(answers) == [1]
+    with pytest.raises(ValueError, match="cut"):
+        await anext(answers)
+
+
+async def test_closing_the_answers_ends_the_reader() -> None:
+    closed = asyncio.Event()
+
+    async def requests() -> AsyncGenerator[int, None]:
+        try:
+            yield 1
+            await asyncio.Event().wait()
+        finally:
+            closed.set()
+
+    async def process(batch: list[int]) -> list[int]:
+        return batch
+
+    answers = multiplex(requests(), process, 8)
+    assert await anext(answers) == [1]
+    await answers.aclose()
+    await asyncio.wait_for(closed.wait(), 5)
