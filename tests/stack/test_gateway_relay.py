@@ -1,0 +1,196 @@
+"""The relay over real gRPC: every token once and in order, slow readers, overload, deaths of what is behind."""
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import grpc
+import pytest
+from grpc import aio
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from hotline.v1 import error_pb2, generation_pb2, inference_pb2
+from sim_stack import (
+    LIMIT_S,
+    MODEL,
+    hello,
+    sim_stack,
+    started_tokenizer,
+    started_worker,
+    text_of,
+)
+
+from services.runtime.status import from_rpc_error
+from services.worker.model import read_model
+from services.worker.sim import trace_token
+
+
+@pytest.fixture(scope="module")
+async def behind():
+    """One worker and one tokenizer for the tests that kill nothing."""
+    worker = await started_worker(sim_step_ms=2, max_num_seqs=8, max_waiting=0)
+    tokenizer = await started_tokenizer(worker.port)
+    yield tokenizer, worker
+    await tokenizer.stop()
+    await worker.stop()
+
+
+@pytest.fixture
+async def stack(behind):
+    async with sim_stack(*behind) as running:
+        yield running
+
+
+async def collected(call) -> list[generation_pb2.GenerationEvent]:
+    """The events from here to the end; by read(), since a call may be read by one API only."""
+    events = []
+    async with asyncio.timeout(LIMIT_S):
+        while (event := await call.read()) is not aio.EOF:
+            events.append(event)
+    return events
+
+
+def expected_text(generation_id: str, count: int) -> str:
+    """What the simulator's ids spell, by transformers itself."""
+    from tokenizers import Tokenizer
+
+    ordinary = read_model(MODEL, {}).ordinary_ids
+    ids = [trace_token(generation_id, 0, position, ordinary) for position in range(count)]
+    return Tokenizer.from_file(str(MODEL / "tokenizer.json")).decode(ids, skip_special_tokens=True)
+
+
+async def test_every_token_arrives_once_and_in_order(stack):
+    calls = [
+        collected(stack.inference.Generate(hello(100, generation_id=f"all-{n}"), timeout=LIMIT_S))
+        for n in range(8)
+    ]
+    for number, events in enumerate(await asyncio.gather(*calls)):
+        assert text_of(events) == expected_text(f"all-{number}", 100)
+        assert events[-1].finished.usage.completion_tokens == 100
+        assert events[-1].finished.reason == generation_pb2.FINISH_REASON_LENGTH
+
+
+async def test_a_slow_reader_gets_fewer_larger_events_and_the_whole_text(stack):
+    call = stack.inference.Generate(hello(200, generation_id="slow"), timeout=LIMIT_S)
+    events = [await call.read()]
+    while not events[-1].HasField("finished"):
+        await asyncio.sleep(0.05)
+        events.append(await call.read())
+    assert text_of(events) == expected_text("slow", 200)
+
+
+async def test_who_finds_the_waiting_room_full_is_told_when_to_come_back(behind):
+    async with sim_stack(*behind, max_running=1, max_waiting=0) as stack:
+        first = stack.inference.Generate(hello(4000), timeout=LIMIT_S)
+        await first.read()
+        with pytest.raises(aio.AioRpcError) as refused:
+            await collected(stack.inference.Generate(hello(1), timeout=LIMIT_S))
+        assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert from_rpc_error(refused.value, "gateway").retry_delay_s
+        first.cancel()
+        await stack.until(lambda: stack.app.admission.running_count == 0)
+        events = await collected(stack.inference.Generate(hello(1), timeout=LIMIT_S))
+        assert events[-1].HasField("finished")
+
+
+async def test_a_generation_id_that_runs_is_refused(stack):
+    first = stack.inference.Generate(hello(4000, generation_id="twice"), timeout=LIMIT_S)
+    await first.read()
+    with pytest.raises(aio.AioRpcError) as refused:
+        await collected(stack.inference.Generate(hello(1, generation_id="twice"), timeout=LIMIT_S))
+    assert refused.value.code() is grpc.StatusCode.ALREADY_EXISTS
+    first.cancel()
+
+
+async def test_the_call_that_is_cancelled_leaves_nothing_in_the_gateway(stack):
+    call = stack.inference.Generate(hello(4000), timeout=LIMIT_S)
+    await call.read()
+    call.cancel()
+    await stack.until(lambda: stack.app.registry.running_count == 0)
+    assert all(tokenizer.link.open_count == 0 for tokenizer in stack.app.pool.tokenizers)
+
+
+async def test_a_request_that_the_worker_refuses_fails_with_its_words(stack):
+    request = hello(5)
+    request.sampling.logit_bias[10**6] = 1.0
+    events = await collected(stack.inference.Generate(request, timeout=LIMIT_S))
+    failed = events[-1].failed
+    assert failed.reason == error_pb2.ERROR_REASON_INVALID_ARGUMENT
+    assert "1000000" in failed.message
+    assert not failed.retryable
+
+
+@asynccontextmanager
+async def mortal():
+    """Processes of its own, for a test that kills one of them."""
+    worker = await started_worker(sim_step_ms=5)
+    tokenizer = await started_tokenizer(worker.port)
+    async with sim_stack(tokenizer, worker) as stack:
+        try:
+            yield stack
+        finally:
+            await stack.tokenizer.stop()
+            await stack.worker.stop()
+
+
+async def overall_health(stack) -> int:
+    stub = health_pb2_grpc.HealthStub(stack.channel)
+    return (await stub.Check(health_pb2.HealthCheckRequest(), timeout=5)).status
+
+
+async def test_a_worker_that_goes_fails_its_streams_with_a_reason_and_may_come_back():
+    async with mortal() as stack:
+        call = stack.inference.Generate(hello(4000), timeout=LIMIT_S)
+        events = [await call.read() for _ in range(4)]
+        address = f"127.0.0.1:{stack.worker.port}"
+        await stack.worker.stop()
+        events += await collected(call)
+        failed = events[-1].failed
+        assert failed.reason in (
+            error_pb2.ERROR_REASON_UNAVAILABLE,
+            error_pb2.ERROR_REASON_CANCELLED,
+            error_pb2.ERROR_REASON_ENGINE_DEAD,
+        )
+        await stack.until_ready(False)
+        assert await overall_health(stack) == health_pb2.HealthCheckResponse.NOT_SERVING
+        with pytest.raises(aio.AioRpcError) as refused:
+            await collected(stack.inference.Generate(hello(1), timeout=LIMIT_S))
+        assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
+        stack.worker = await started_worker(address)
+        await stack.until_ready()
+        assert await overall_health(stack) == health_pb2.HealthCheckResponse.SERVING
+        assert (await collected(stack.inference.Generate(hello(3), timeout=LIMIT_S)))[-1].finished
+
+
+async def test_a_tokenizer_that_goes_fails_its_streams_and_frees_the_worker():
+    async with mortal() as stack:
+        call = stack.inference.Generate(hello(4000), timeout=LIMIT_S)
+        events = [await call.read() for _ in range(4)]
+        address = f"127.0.0.1:{stack.tokenizer.port}"
+        await stack.tokenizer.stop()
+        events += await collected(call)
+        assert events[-1].HasField("failed")
+        assert events[-1].failed.retryable
+        await stack.until(lambda: stack.app.pool.workers[0].running_count == 0)
+        stack.tokenizer = await started_tokenizer(stack.worker.port, address)
+        await stack.until_ready()
+        assert (await collected(stack.inference.Generate(hello(3), timeout=LIMIT_S)))[-1].finished
+
+
+async def test_a_gateway_that_stops_ends_its_streams_with_an_event():
+    async with mortal() as stack:
+        call = stack.inference.Generate(hello(4000), timeout=LIMIT_S)
+        await call.read()
+        stopping = asyncio.ensure_future(stack.gateway.stop())
+        with pytest.raises(aio.AioRpcError):
+            await collected(call)
+        await asyncio.wait_for(stopping, LIMIT_S)
+
+
+async def test_what_is_not_built_says_so(stack):
+    for call in (
+        stack.inference.CountTokens(inference_pb2.CountTokensRequest(), timeout=5),
+        stack.inference.Resume(inference_pb2.ResumeRequest(), timeout=5).read(),
+    ):
+        with pytest.raises(aio.AioRpcError) as refused:
+            await call
+        assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
+        assert "InferenceService." in refused.value.details()
