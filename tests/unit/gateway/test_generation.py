@@ -86,7 +86,8 @@ async def test_a_prompt_that_fills_the_context_is_refused_with_both_numbers():
 
 
 async def test_a_stop_string_ends_the_worker_at_once_and_counts_what_was_shown():
-    worker = ScriptedWorker([STARTED, WorkerTokens(0, [7, 8]), WorkerTokens(0, [9]), 30.0, END])
+    steps = [STARTED, WorkerTokens(0, [7, 8, 5]), WorkerTokens(0, [9]), 30.0, END]
+    worker = ScriptedWorker(steps)
     events = [n.event for n in await played(registry(worker), request(stop=("8",)))]
     last = events[-1]
     assert isinstance(last, Finished)
