@@ -7,7 +7,7 @@ import grpc
 import pytest
 from grpc import aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from hotline.v1 import error_pb2, generation_pb2, inference_pb2
+from hotline.v1 import error_pb2, generation_pb2, inference_pb2, inference_pb2_grpc
 from sim_stack import (
     LIMIT_S,
     MODEL,
@@ -68,13 +68,29 @@ async def test_every_token_arrives_once_and_in_order(stack):
         assert events[-1].finished.reason == generation_pb2.FINISH_REASON_LENGTH
 
 
-async def test_a_slow_reader_gets_fewer_larger_events_and_the_whole_text(stack):
-    call = stack.inference.Generate(hello(200, generation_id="slow"), timeout=LIMIT_S)
-    events = [await call.read()]
-    while not events[-1].HasField("finished"):
-        await asyncio.sleep(0.05)
-        events.append(await call.read())
-    assert text_of(events) == expected_text("slow", 200)
+async def test_a_reader_that_stops_holds_up_nobody_and_gets_the_rest_merged():
+    count = 8000
+    worker = await started_worker(sim_step_ms=0)
+    tokenizer = await started_tokenizer(worker.port)
+    narrow = [("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 4096)]
+    try:
+        async with sim_stack(tokenizer, worker) as stack:
+            address = f"127.0.0.1:{stack.gateway.port}"
+            async with aio.insecure_channel(address, options=narrow) as channel:
+                call = inference_pb2_grpc.InferenceServiceStub(channel).Generate(
+                    hello(count, generation_id="slow"), timeout=LIMIT_S
+                )
+                events = [await call.read()]
+                upstream = stack.app.pool.workers[0]
+                await stack.until(lambda: upstream.running_count)
+                await stack.until(lambda: not upstream.running_count)
+                events += await collected(call)
+            assert text_of(events) == expected_text("slow", count)
+            assert len(events) < count / 2
+            assert max(len(event.text.text) for event in events) > 1000
+    finally:
+        await tokenizer.stop()
+        await worker.stop()
 
 
 async def test_who_finds_the_waiting_room_full_is_told_when_to_come_back(behind):
