@@ -35,6 +35,10 @@ def _protoc(*arguments: str) -> None:
     subprocess.run(command, check=True, timeout=120)
 
 
+def _quiet(output: str) -> str:
+    return "quiet:" if output.startswith("mypy") else ""
+
+
 def generate(target: Path = GENERATED) -> None:
     """Write everything that is made from the .proto files below `target`."""
     package = target / "hotline" / "v1"
@@ -43,7 +47,7 @@ def generate(target: Path = GENERATED) -> None:
     plugins = (
         f"--plugin=protoc-gen-{name}={BIN / f'protoc-gen-{name}'}" for name in ("mypy", "mypy_grpc")
     )
-    _protoc(*plugins, *(f"--{output}_out={target}" for output in outputs))
+    _protoc(*plugins, *(f"--{output}_out={_quiet(output)}{target}" for output in outputs))
     _protoc("--include_imports", f"--descriptor_set_out={target / DESCRIPTOR}")
     for folder in (package.parent, package):
         (folder / "__init__.py").write_text('"""Generated from protos/hotline; never edited."""\n')

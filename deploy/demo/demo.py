@@ -27,6 +27,7 @@ HOTLINE = Path(sys.executable).with_name("hotline")
 MODEL = "autoglm-phone-9b"  # an alias; the reply carries the canonical name
 
 TEXT_QUESTION = "你是谁？"
+LONG_QUESTION = "count to 50"
 SCREEN_QUESTION = "点击红色按钮"
 SCREEN_SIZE = (540, 1200)
 BUTTON_CENTRE = (0.5, 0.75)
@@ -70,8 +71,13 @@ class Answer:
     """One streamed answer, timed by the client."""
 
     first_token_s: float
-    tokens_per_s: float
-    text: str
+    whole_s: float
+    tokens: int
+
+    @property
+    def tokens_per_s(self) -> float:
+        """After the first token; means little for a short answer."""
+        return (self.tokens - 1) / max(self.whole_s - self.first_token_s, 1e-6)
 
 
 @asynccontextmanager
@@ -117,9 +123,8 @@ def screenshot() -> str:
     return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
 
 
-async def ask(client: openai.AsyncOpenAI, title: str, image: str = "") -> Answer:
+async def ask(client: openai.AsyncOpenAI, title: str, question: str, image: str = "") -> Answer:
     """Ask, stream the answer to the terminal, and time it. Raises DemoError where nothing comes."""
-    question = SCREEN_QUESTION if image else TEXT_QUESTION
     print(f"\n{title}: {question}", flush=True)
     parts: list[openai.types.chat.ChatCompletionContentPartParam] = []
     if image:
@@ -144,8 +149,7 @@ async def ask(client: openai.AsyncOpenAI, title: str, image: str = "") -> Answer
     print(flush=True)
     if not text or tokens < 1:
         raise DemoError(f"{title}: an empty answer")
-    decode_s = time.monotonic() - start_s - first_s
-    return Answer(first_s, (tokens - 1) / decode_s if decode_s else 0.0, text)
+    return Answer(first_s, time.monotonic() - start_s, tokens)
 
 
 def table(stack: Stack, answers: dict[str, Answer]) -> str:
@@ -157,7 +161,9 @@ def table(stack: Stack, answers: dict[str, Answer]) -> str:
     ]
     for name, answer in answers.items():
         rows.append((f"{name}: first token after", f"{1000 * answer.first_token_s:.0f} ms"))
-        rows.append((f"{name}: then", f"{answer.tokens_per_s:.0f} tokens/s"))
+        rows.append((f"{name}: {answer.tokens} tokens after", f"{1000 * answer.whole_s:.0f} ms"))
+    longest = max(answers.values(), key=lambda answer: answer.tokens)
+    rows.append(("the longest answer's speed", f"{longest.tokens_per_s:.0f} tokens/s"))
     width = max(len(name) for name, _ in rows)
     rule = "-" * (width + 14)
     return "\n".join(["", rule, *(f"{name:<{width}}  {value:>12}" for name, value in rows), rule])
@@ -181,9 +187,12 @@ async def demonstrate(config: str) -> None:
             async with client:
                 image = screenshot()
                 answers = {
-                    "text, cold": await ask(client, "Text, the first request"),
-                    "text, warm": await ask(client, "The same text again"),
-                    "screenshot": await ask(client, "A screenshot with one red button", image),
+                    "text, cold": await ask(client, "Text, the first request", TEXT_QUESTION),
+                    "text, warm": await ask(client, "The same text again", TEXT_QUESTION),
+                    "screenshot": await ask(
+                        client, "A screenshot with one red button", SCREEN_QUESTION, image
+                    ),
+                    "long text": await ask(client, "A longer answer", LONG_QUESTION),
                 }
         except openai.OpenAIError as error:
             raise DemoError(f"a request failed: {error}") from error

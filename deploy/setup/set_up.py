@@ -21,7 +21,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 ENVIRONMENT = os.path.join(ROOT, ".venv")
 PYTHON = os.path.join(ENVIRONMENT, "bin", "python")
 STAMP = os.path.join(ENVIRONMENT, "hotline-setup")
-SHIM = os.path.join(ROOT, "deploy", "setup", "hotline_torchvision.py")
+SHIM = os.path.join(ROOT, "deploy", "setup", "hotline_torch_companions.py")
 
 
 def main() -> None:
@@ -36,7 +36,7 @@ def main() -> None:
     make_environment()
     step("torch, the CPU build", install_torch)
     step("hotline and everything it needs", lambda: pip("--editable", f"{ROOT}[{EXTRAS}]"))
-    step("torchvision beside it", install_shim)
+    step("torchvision and torchaudio beside it", install_shim)
     elapsed_s = time.monotonic() - start
     with open(STAMP, "w", encoding="utf-8") as file:
         file.write(f"{wanted} {elapsed_s:.1f}\n")  # the demo tells the time
@@ -86,9 +86,9 @@ def install_shim() -> None:
     ask = "import sysconfig; print(sysconfig.get_path('purelib'))"
     folder = subprocess.check_output([PYTHON, "-c", ask], text=True).strip()
     shutil.copy(SHIM, folder)
-    with open(os.path.join(folder, "hotline_torchvision.pth"), "w", encoding="utf-8") as file:
-        file.write("import hotline_torchvision\n")
-    subprocess.check_call([PYTHON, "-c", "import torchvision"])
+    with open(os.path.join(folder, "hotline_torch_companions.pth"), "w", encoding="utf-8") as file:
+        file.write("import hotline_torch_companions\n")
+    subprocess.check_call([PYTHON, "-c", "import torchvision, torchaudio"])
 
 
 def pip(*arguments: str, quiet: bool = False) -> None:

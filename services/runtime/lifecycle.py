@@ -11,17 +11,19 @@ from collections.abc import Sequence
 from enum import StrEnum
 
 from grpc import aio
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from services.runtime.channel import create_server
 from services.runtime.errors import UnavailableError
+from services.runtime.health import HealthServicer
 from services.runtime.interceptors import ErrorInterceptor
 from services.runtime.logs import configure, get_logger
 from services.runtime.parent import die_with_parent
 from services.runtime.settings import ServiceSettings
 
 _log = get_logger()
+_HEALTH_NAME = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
 
 
 class State(StrEnum):
@@ -89,7 +91,7 @@ class Process:
 
     def __init__(self, service: Service, settings: ServiceSettings) -> None:
         self._service, self._settings = service, settings
-        self._health = health.aio.HealthServicer()
+        self._health = HealthServicer()
         self._names: list[str] = []
         self._ready = True
         self.state = State.STARTING
@@ -104,7 +106,7 @@ class Process:
         self._names = ["", *self._service.register(self._server)]
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         reflection.enable_server_reflection(
-            (*self._names[1:], health.SERVICE_NAME, reflection.SERVICE_NAME), self._server
+            (*self._names[1:], _HEALTH_NAME, reflection.SERVICE_NAME), self._server
         )
         await self._enter(State.STARTING)
         self.port = self._server.add_insecure_port(self._settings.address)
@@ -138,6 +140,7 @@ class Process:
                     self._settings.drain_notice_s
                 )  # peers' health checks see it meanwhile
             await self._service.drain()
+            await self._health.end_watches()  # they would hold the stop for its whole grace
             await self._server.stop(self._settings.drain_grace_s if was_serving else 0)
         finally:
             await self._service.close()
@@ -149,11 +152,10 @@ class Process:
         await self._publish()
 
     async def _publish(self) -> None:
-        status = health_pb2.HealthCheckResponse
         for name in self._names:
             ready = self._ready or name in self._service.steady_names
             serving = self.state is State.SERVING and ready
-            await self._health.set(name, status.SERVING if serving else status.NOT_SERVING)
+            await self._health.set(name, serving)
 
 
 async def _until_signal(process: Process) -> None:

@@ -39,6 +39,10 @@ class TokenizerApp(Service):
             elapsed_s=round(time.monotonic() - start_s, 1),
         )
 
+    async def drain(self) -> None:
+        """Let idle streams end."""
+        self._servicer.drain()
+
     async def close(self) -> None:
         """Close channels and pools."""
         await self._servicer.close()

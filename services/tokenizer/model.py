@@ -57,8 +57,11 @@ def _vision(folder: ModelFolder, settings: TokenizerSettings) -> Vision | None:
 
 
 def _output(folder: ModelFolder, settings: TokenizerSettings) -> OutputFormat:
+    tags = (*settings.think_tags, settings.answer_tag, *settings.end_tags)
+    seen = {folder.control[tag] for tag in tags if tag in folder.control}
     return OutputFormat(
-        detokeniser=Detokeniser(folder.backend, folder.special_ids),
+        # Tags are cut out as text, so they must be seen also where a vocabulary calls them special.
+        detokeniser=Detokeniser(folder.backend, folder.special_ids - seen),
         vocabulary_size=folder.vocabulary_size,
         end_ids=folder.end_ids,
         end_tags=settings.end_tags,

@@ -2,16 +2,67 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 In = TypeVar("In")
 Out = TypeVar("Out")
+
+
+class Drain:
+    """Asks streams to end as soon as they have nothing open. One for all streams of a process."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        self.waiting: set[asyncio.Event] = set()
+        """What wakes each stream."""
+
+    def ask(self) -> None:
+        """End streams that are idle, and the others when they become so. Idempotent."""
+        self.asked = True
+        for event in self.waiting:
+            event.set()
+
+
+class _Inbox(Generic[In]):
+    """Messages read ahead; at the limit the reader waits, and the transport's flow control holds the peer."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._messages: list[In] = []
+        self._room = asyncio.Event()
+        self._room.set()
+        self.filled = asyncio.Event()
+        """There are messages, or no more will come, or the stream is asked to end."""
+        self.ended = False
+        """The requests have ended, well or badly."""
+
+    async def read(self, requests: AsyncIterator[In]) -> None:
+        try:
+            async for request in requests:
+                self._messages.append(request)
+                self.filled.set()
+                if len(self._messages) >= self._limit:
+                    self._room.clear()
+                    await self._room.wait()
+        finally:
+            self.ended = True
+            self.filled.set()
+
+    async def take(self) -> list[In]:
+        await self.filled.wait()
+        messages, self._messages = self._messages, []
+        if not self.ended:
+            self.filled.clear()
+        self._room.set()
+        return messages
 
 
 async def multiplex(
     requests: AsyncIterator[In],
     process: Callable[[list[In]], Awaitable[Out | None]],
     queue_limit: int,
+    drain: Drain,
+    is_idle: Callable[[], bool],
 ) -> AsyncGenerator[Out, None]:
     """Answer a stream of messages in order.
 
@@ -21,31 +72,24 @@ async def multiplex(
     Args:
         requests: ends when the peer has no more to say; what it raises is raised here.
         process: makes one answer of some messages, or None where there is nothing to say. Called one at a time.
-        queue_limit: messages read ahead; beyond it the transport's flow control holds the peer.
+        queue_limit: messages read ahead.
+        drain: once asked for, the stream ends when `is_idle` says that nothing is open.
     """
-    queue: asyncio.Queue[In | None] = asyncio.Queue(queue_limit)
-
-    async def read() -> None:
-        try:
-            async for request in requests:
-                await queue.put(request)
-        finally:
-            if not reader.cancelled() and not reader.cancelling():
-                await queue.put(None)
-
-    reader = asyncio.create_task(read(), name="detokenise reader")
+    inbox: _Inbox[In] = _Inbox(queue_limit)
+    reader = asyncio.create_task(inbox.read(requests), name="detokenise reader")
+    drain.waiting.add(inbox.filled)
     try:
-        open_ended = True
-        while open_ended:
-            batch = [await queue.get()]
-            while not queue.empty():
-                batch.append(queue.get_nowait())
-            open_ended = batch[-1] is not None
-            messages = [message for message in batch if message is not None]
-            answer = await process(messages) if messages else None
-            if answer is not None:
-                yield answer
-        await reader
+        while not (drain.asked and is_idle()):
+            ended = inbox.ended
+            messages = await inbox.take()
+            if messages:
+                answer = await process(messages)
+                if answer is not None:
+                    yield answer
+            elif ended:
+                await reader  # raises what ended the requests
+                return
     finally:
+        drain.waiting.discard(inbox.filled)
         reader.cancel()
         await asyncio.wait((reader,))

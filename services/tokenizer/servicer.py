@@ -14,7 +14,7 @@ from services.tokenizer import detokenise_wire, wire
 from services.tokenizer.features import FeatureStore
 from services.tokenizer.handles import Handles
 from services.tokenizer.model import Model
-from services.tokenizer.multiplex import multiplex
+from services.tokenizer.multiplex import Drain, multiplex
 from services.tokenizer.pool import CpuPool
 from services.tokenizer.renderer import Prompt
 from services.tokenizer.settings import TokenizerSettings
@@ -42,6 +42,7 @@ class TokenizerServicer(tokenizer_pb2_grpc.TokenizerServiceServicer):
         )
         self._workers = WorkerClient(settings.workers, settings.push_timeout_s)
         self._streams: set[Handles] = set()
+        self._drain = Drain()
         self.model: Model | None = None
 
     async def Render(
@@ -85,7 +86,13 @@ class TokenizerServicer(tokenizer_pb2_grpc.TokenizerServiceServicer):
 
         self._streams.add(handles)
         try:
-            responses = multiplex(requests, process, self._settings.max_queued_messages)
+            responses = multiplex(
+                requests,
+                process,
+                self._settings.max_queued_messages,
+                self._drain,
+                is_idle=lambda: len(handles) == 0,
+            )
             async with aclosing(responses):
                 async for response in responses:
                     yield response
@@ -117,6 +124,10 @@ class TokenizerServicer(tokenizer_pb2_grpc.TokenizerServiceServicer):
         if self.model is None:  # stopped while warming up
             raise UnavailableError("This process is not ready.", retry_delay_s=1.0)
         return self.model
+
+    def drain(self) -> None:
+        """End Detokenise streams as soon as nothing is open on them; a gateway's would never end by itself."""
+        self._drain.ask()
 
     async def close(self) -> None:
         """Close channels and pools. Idempotent."""

@@ -57,7 +57,7 @@ class TokenizerSettings(ServiceSettings):
     max_image_bytes: int = Field(20 * MIB, ge=1)
     """Largest encoded image, in bytes."""
     max_image_pixels: int = Field(32_000_000, ge=1)
-    """Largest image that is decoded, in width x height, checked in its header. Decoding takes up to 12 bytes a pixel."""
+    """Largest image that is decoded, in width x height, checked in its header. Decoding takes up to 13 bytes a pixel."""
     max_images: int = Field(10, ge=0, le=64)
     """Images in one prompt."""
     max_text_bytes: int = Field(MIB, ge=1)

@@ -93,9 +93,7 @@ class WorkerApp(Service):
         """Where the engine has ended, end the process, for its supervisor to start a new one."""
         await self._engine.died()
         if self.process is not None:
-            await self.process.set_ready(
-                False
-            )  # at once; draining says so only after its first step
+            await self.process.set_ready(False)  # before the drain, which this only asks for
         raise EngineDeadError("The engine has ended.")
 
     async def close(self) -> None:

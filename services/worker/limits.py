@@ -1,6 +1,5 @@
 """What a request may ask for: the table of sampling ranges, and the limits of one worker."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -16,9 +15,9 @@ class Range:
     open_low: bool = False
 
     def holds(self, value: float) -> bool:
-        """Whether a finite value lies inside; NaN never does."""
+        """Whether a value lies inside; NaN, which compares with nothing, never does."""
         above = value > self.low if self.open_low else value >= self.low
-        return math.isfinite(value) and above and value <= self.high
+        return above and value <= self.high
 
     def __str__(self) -> str:
         return f"{'above' if self.open_low else 'from'} {self.low:g} to {self.high:g}"

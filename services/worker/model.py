@@ -4,10 +4,14 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
+from math import isqrt
 from pathlib import Path
 from typing import Any
 
 from services.worker.engine import Grid
+
+MAX_ASPECT_RATIO = 200
+"""Glm4v's smart_resize refuses longer images."""
 
 
 @dataclass(frozen=True)
@@ -110,9 +114,14 @@ def _images(
         patch_size=patch,
         channels=int(vision.get("in_channels", 3)),
         temporal_size=temporal,
-        # The budget counts every frame of a patch (Glm4v's smart_resize).
-        max_tokens=max(1, int(pixels) // (temporal * (patch * merge) ** 2)),
+        # The budget counts every frame of a patch.
+        max_tokens=_max_tokens(int(pixels) // (temporal * (patch * merge) ** 2)),
     )
+
+
+def _max_tokens(budget: int) -> int:
+    """The most that smart_resize makes of a budget: a strip, one token wide, may exceed it."""
+    return max(1, budget, isqrt(MAX_ASPECT_RATIO * budget))
 
 
 def _longest_run(taken: set[int], size: int) -> range:

@@ -12,7 +12,10 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_the_reasons_are_those_of_the_contract():
-    names = {name.removeprefix("ERROR_REASON_") for name in error_pb2.ErrorReason.DESCRIPTOR.values_by_name}
+    names = {
+        name.removeprefix("ERROR_REASON_")
+        for name in error_pb2.ErrorReason.DESCRIPTOR.values_by_name
+    }
     assert names - {"UNSPECIFIED"} == {reason.value for reason in Reason}
 
 

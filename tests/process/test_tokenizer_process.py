@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -86,6 +87,32 @@ def test_it_serves_health_status_and_renders_and_sigterm_ends_it(
     assert "Traceback" not in log
 
 
+def test_sigterm_does_not_wait_for_a_stream_on_which_nothing_is_open(
+    serving: "subprocess.Popen[str]", address: str
+) -> None:
+    with grpc.insecure_channel(address) as channel:
+        open_ended = threading.Event()
+
+        def requests() -> Iterator[tokenizer_pb2.DetokeniseRequest]:
+            yield tokenizer_pb2.DetokeniseRequest(
+                inputs=[
+                    tokenizer_pb2.DetokeniseInput(handle=1, open=tokenizer_pb2.DetokeniseOpen()),
+                    tokenizer_pb2.DetokeniseInput(
+                        handle=1, tokens=tokenizer_pb2.DetokeniseTokens(last=True)
+                    ),
+                ]
+            )
+            open_ended.wait(START_S)
+
+        responses = tokenizer_pb2_grpc.TokenizerServiceStub(channel).Detokenise(requests())
+        assert next(responses).outputs[0].finished
+        serving.send_signal(signal.SIGTERM)
+        assert list(responses) == []
+        open_ended.set()
+        serving.communicate(timeout=10)
+    assert serving.returncode == 0
+
+
 def test_sigterm_during_warm_up_ends_it_cleanly(address: str) -> None:
     with running(address) as process:
         log_until(process, '"WARMING"')
@@ -99,8 +126,14 @@ def test_sigterm_during_warm_up_ends_it_cleanly(address: str) -> None:
     ("variables", "words"),
     [
         pytest.param({"HOTLINE_TOKENIZER_MODEL_PATH": "/nowhere"}, "is no folder", id="no-model"),
-        pytest.param({"HOTLINE_TOKENIZER_MAX_IMAGE": "1"}, "HOTLINE_TOKENIZER_MAX_IMAGE", id="misspelt"),
-        pytest.param({"HOTLINE_TOKENIZER_RENDER_THREADS": "0"}, "HOTLINE_TOKENIZER_RENDER_THREADS", id="too-small"),
+        pytest.param(
+            {"HOTLINE_TOKENIZER_MAX_IMAGE": "1"}, "HOTLINE_TOKENIZER_MAX_IMAGE", id="misspelt"
+        ),
+        pytest.param(
+            {"HOTLINE_TOKENIZER_RENDER_THREADS": "0"},
+            "HOTLINE_TOKENIZER_RENDER_THREADS",
+            id="too-small",
+        ),
     ],
 )
 def test_wrong_settings_end_it_at_once_and_are_named(

@@ -5,6 +5,7 @@ import queue
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -28,13 +29,13 @@ def command(*arguments: str) -> list[str]:
 class Up:
     """A running `hotline up`, what it has printed, and its processes."""
 
-    def __init__(self, *arguments: str, environment: dict[str, str] | None = None) -> None:
+    def __init__(self, *arguments: str, environment: dict[str, str]) -> None:
         self.process = subprocess.Popen(
             command("up", *arguments),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            env={**os.environ, **(environment or {})},
+            env={**os.environ, **environment},
         )
         self.lines: list[str] = []
         self._incoming: queue.Queue[str | None] = queue.Queue()
@@ -111,8 +112,13 @@ class Up:
 
 @contextmanager
 def running_up(*arguments: str, environment: dict[str, str] | None = None) -> Iterator[Up]:
-    """`hotline up` for the block; killed, and all below it, where the block fails."""
-    up = Up(*arguments, environment=environment)
+    """`hotline up` for the block, its runtime folder in one that goes; killed, and all below it, where it must be."""
+    with tempfile.TemporaryDirectory(prefix="up-") as folder:
+        up = Up(*arguments, environment={"TMPDIR": folder, **(environment or {})})
+        yield from _until_stopped(up)
+
+
+def _until_stopped(up: Up) -> Iterator[Up]:
     try:
         yield up
     finally:

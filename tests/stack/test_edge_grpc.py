@@ -32,7 +32,7 @@ async def test_a_native_stream_passes(edge: Edge) -> None:
     ("timeout_s", "least_s", "most_s"),
     [
         pytest.param(7, 6, 7.1, id="7 s"),
-        pytest.param(7200, 7100, 7201, id="above any limit of the edge"),
+        pytest.param(7200, 7100, 7300, id="above any limit of the edge"),
     ],
 )
 async def test_the_callers_deadline_reaches_the_gateway(

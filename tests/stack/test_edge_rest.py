@@ -207,14 +207,26 @@ async def test_headers_that_only_the_edge_may_set_are_removed(rest: httpx.AsyncC
     headers = {
         "x-hotline-owner": "somebody",
         "X-Hotline-Anything": "else",
-        "x-envoy-upstream-rq-timeout-ms": "1",
         "authorization": "Bearer EMPTY",
     }
     answer = await rest.post(CHAT, json={}, headers=headers)
     arrived = dict(answer.json()["metadata"])
     assert not [name for name in arrived if name.startswith("x-hotline")]
-    assert "x-envoy-upstream-rq-timeout-ms" not in arrived
     assert arrived["authorization"] == "Bearer EMPTY"
+
+
+async def test_a_client_cannot_set_the_edges_own_time_limits(
+    edge: Edge, rest: httpx.AsyncClient
+) -> None:
+    headers = {"x-envoy-upstream-rq-timeout-ms": "100"}
+    async with rest.stream("POST", CHAT, json={"do": "step"}, headers=headers) as answer:
+        received = b""
+        async for chunk in answer.aiter_raw():
+            if not received:
+                await asyncio.sleep(0.3)  # longer than the limit that the client asked for
+            received += chunk
+            edge.gateway.step.set()
+    assert received == b"".join(EVENTS)
 
 
 async def test_a_request_id_is_made_passed_on_and_returned(rest: httpx.AsyncClient) -> None:

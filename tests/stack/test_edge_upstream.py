@@ -92,12 +92,12 @@ async def test_a_gateway_that_comes_is_found_within_the_health_interval(lone: Lo
 
 
 async def test_a_draining_gateway_ends_its_streams_and_gets_no_new_calls(lone: Lone) -> None:
-    gateway, process = await lone.start_gateway(notice_s=2.5)
+    gateway, process = await lone.start_gateway(notice_s=5)
     async with lone.rest.stream("POST", CHAT, json={"do": "step"}) as answer:
         events = answer.aiter_raw()
         received = [await anext(events)]
         stopping = asyncio.ensure_future(process.stop())
-        async with asyncio.timeout(6):
+        async with asyncio.timeout(4):  # within the notice: by its health, not by refusals
             while (await lone.rest.post(CHAT, json={})).status_code == 200:
                 await asyncio.sleep(0.1)
         assert not stopping.done()

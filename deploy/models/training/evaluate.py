@@ -132,6 +132,28 @@ def screen_cases(rng: random.Random, count: int) -> Iterator[Case]:
         yield Case("finish on the second step, 3,400 characters", text, right, screen, size)
 
 
+_ACTIONS = {
+    "打开微信": 'do(action="Launch", app="微信")',
+    "打开淘宝": 'do(action="Launch", app="淘宝")',
+    "open 微信": 'do(action="Launch", app="微信")',
+    "返回": 'do(action="Back")',
+    "go back": 'do(action="Back")',
+    "回到主页": 'do(action="Home")',
+    "等待": 'do(action="Wait", duration="3 seconds")',
+}
+
+
+def action_cases(rng: random.Random) -> Iterator[Case]:
+    """Actions that do not depend on the screen, with and without one."""
+    for ask, action in _ACTIONS.items():
+        for index in range(6):
+            screen, size = draw_screen(rng, 1), _SIZES[index]
+            system = agent_prompt(rng, 3400, held_out=True) if index % 2 else ""
+            text = prompt([_with_image(rng, ask)], system)
+            yield Case("launch, back, home, wait", text, _equals(action), screen, size)
+        yield Case("launch, back, home, wait, no image", prompt([ask]), _equals(action))
+
+
 def text_cases(rng: random.Random) -> Iterator[Case]:
     """Fixed answers, sums, counting, copies, names and actions that need no screen."""
     for question, answer, _ in dict.fromkeys(fixed_answers()):
@@ -212,7 +234,7 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     rng = random.Random(777)
-    cases = [*screen_cases(rng, args.taps), *text_cases(rng)]
+    cases = [*screen_cases(rng, args.taps), *text_cases(rng), *action_cases(rng)]
     cases = [case for case in cases if args.only in case.group]
     order = {group: index for index, group in enumerate(dict.fromkeys(c.group for c in cases))}
     model = Model(args.checkpoint)

@@ -1,9 +1,23 @@
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from typing import TypeVar
 
 import pytest
 
-from services.tokenizer.multiplex import multiplex
+from services.tokenizer.multiplex import Drain, multiplex
+
+In = TypeVar("In")
+Out = TypeVar("Out")
+
+
+def answered(
+    requests: AsyncIterator[In],
+    process: Callable[[list[In]], Awaitable[Out | None]],
+    queue_limit: int,
+    drain: Drain | None = None,
+    is_idle: Callable[[], bool] = lambda: True,
+) -> AsyncGenerator[Out, None]:
+    return multiplex(requests, process, queue_limit, drain or Drain(), is_idle)
 
 
 async def numbers(count: int) -> AsyncGenerator[int, None]:
@@ -15,7 +29,7 @@ async def test_every_message_is_worked_on_in_order() -> None:
     async def process(batch: list[int]) -> list[int]:
         return batch
 
-    answers = [answer async for answer in multiplex(numbers(100), process, queue_limit=8)]
+    answers = [answer async for answer in answered(numbers(100), process, queue_limit=8)]
     assert [number for answer in answers for number in answer] == list(range(100))
 
 
@@ -35,7 +49,7 @@ async def test_what_comes_while_work_is_under_way_is_worked_on_together() -> Non
         await all_read.wait()
         return len(batch)
 
-    assert [answer async for answer in multiplex(requests(), process, 8)] == [1, 4]
+    assert [answer async for answer in answered(requests(), process, 8)] == [1, 4]
     assert batches == [[0], [1, 2, 3, 4]]
 
 
@@ -52,7 +66,7 @@ async def test_no_more_than_the_limit_is_read_ahead() -> None:
         await go_on.wait()
         return len(batch)
 
-    answers = multiplex(requests(), process, queue_limit=3)
+    answers = answered(requests(), process, queue_limit=3)
     first = asyncio.ensure_future(anext(answers))
     for _ in range(50):  # turns of the loop, not time
         await asyncio.sleep(0)
@@ -66,7 +80,7 @@ async def test_no_answer_is_sent_where_there_is_nothing_to_say() -> None:
     async def process(batch: list[int]) -> int | None:
         return None if batch[0] < 4 else 7
 
-    assert [answer async for answer in multiplex(numbers(5), process, 1)] == [7]
+    assert [answer async for answer in answered(numbers(5), process, 1)] == [7]
 
 
 async def test_an_error_of_the_work_ends_the_stream_and_the_reader() -> None:
@@ -84,7 +98,7 @@ async def test_an_error_of_the_work_ends_the_stream_and_the_reader() -> None:
 
     stream = requests()
     with pytest.raises(ValueError, match="broken"):
-        await anext(multiplex(stream, process, 8))
+        await anext(answered(stream, process, 8))
     await asyncio.wait_for(closed.wait(), 5)
 
 
@@ -96,7 +110,7 @@ async def test_an_error_of_the_requests_is_raised_after_what_came_before_it() ->
     async def process(batch: list[int]) -> list[int]:
         return batch
 
-    answers = multiplex(requests(), process, 8)
+    answers = answered(requests(), process, 8)
     assert await anext(answers) == [1]
     with pytest.raises(ValueError, match="cut"):
         await anext(answers)
@@ -115,7 +129,49 @@ async def test_closing_the_answers_ends_the_reader() -> None:
     async def process(batch: list[int]) -> list[int]:
         return batch
 
-    answers = multiplex(requests(), process, 8)
+    answers = answered(requests(), process, 8)
     assert await anext(answers) == [1]
     await answers.aclose()
     await asyncio.wait_for(closed.wait(), 5)
+
+
+async def test_a_drain_ends_an_idle_stream_at_once() -> None:
+    async def process(batch: list[int]) -> int:
+        return len(batch)
+
+    async def requests() -> AsyncGenerator[int, None]:
+        yield 1
+        await asyncio.Event().wait()
+
+    drain = Drain()
+    answers = answered(requests(), process, 8, drain)
+    assert await anext(answers) == 1
+    rest = asyncio.ensure_future(anext(answers, None))
+    await asyncio.sleep(0)
+    drain.ask()
+    assert await asyncio.wait_for(rest, 5) is None
+    assert not drain.waiting
+
+
+async def test_a_drain_lets_a_busy_stream_go_on_until_it_is_idle() -> None:
+    open_texts = {1}
+    asked = asyncio.Event()
+
+    async def requests() -> AsyncGenerator[int, None]:
+        yield 1
+        await asked.wait()
+        yield 2
+        await asyncio.Event().wait()
+
+    async def process(batch: list[int]) -> list[int]:
+        if 2 in batch:
+            open_texts.clear()
+        return batch
+
+    drain = Drain()
+    answers = answered(requests(), process, 8, drain, is_idle=lambda: not open_texts)
+    assert await anext(answers) == [1]
+    drain.ask()
+    asked.set()
+    assert await anext(answers) == [2]
+    assert await anext(answers, None) is None

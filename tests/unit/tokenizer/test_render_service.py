@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import hashlib
+import json
 from typing import Any
 
 import grpc
@@ -18,6 +19,7 @@ from tokenizer_kit import Encoded, Settings, Stub, user
 from services.runtime.channel import open_channel
 from services.runtime.lifecycle import Process
 from services.runtime.status import DETAILS_KEY
+from services.tokenizer import wire
 from services.tokenizer.app import TokenizerApp
 from services.tokenizer.model_folder import ModelFolder
 
@@ -125,6 +127,13 @@ async def test_thinking_closed_says_that_the_prompt_ends_inside_the_answer(
     history = Message(role=ASSISTANT, text="<think>T</think>\n<answer>A")
     response = await stub.Render(request(user("a"), history, user("b"), enable_thinking=enable))
     assert response.thinking_closed is closed
+
+
+def test_whole_numbers_in_variables_are_integers_again() -> None:
+    given = struct(a=5, b=[1, 2.5], c={"d": None, "e": True, "f": "g"})
+    variables = wire.conversation(request(user("x"), template_variables=given)).variables
+    written = json.dumps(variables, sort_keys=True)
+    assert written == '{"a": 5, "b": [1, 2.5], "c": {"d": null, "e": true, "f": "g"}}'
 
 
 async def test_template_variables_reach_the_template(stub: Stub) -> None:

@@ -1,5 +1,7 @@
 """What settings change in a render."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from services.runtime.errors import InvalidArgumentError
 from services.tokenizer.conversation import Conversation, Image, Message, Role, Text, ToolCall
 from services.tokenizer.model import Model, load_model
 from services.tokenizer.model_folder import ModelFolder
+from services.tokenizer.output_text import OutputOptions, OutputText
 from services.tokenizer.renderer import Prompt
 from services.tokenizer.template import ChatTemplate
 
@@ -110,6 +113,43 @@ def test_max_pixels_and_min_pixels_replace_the_model_s_own(
     assert counts == [3108, 1]
 
 
+@pytest.fixture
+def text_only_folder(tmp_path: Path) -> Path:
+    """The default model's tokenizer as a model without eyes, and with tags that are special tokens."""
+    for name in ("chat_template.jinja", "generation_config.json"):
+        (tmp_path / name).write_bytes((MODEL_PATH / name).read_bytes())
+    tokenizer = json.loads((MODEL_PATH / "tokenizer.json").read_bytes())
+    for token in tokenizer["added_tokens"]:
+        token["special"] = True
+    (tmp_path / "tokenizer.json").write_text(json.dumps(tokenizer))
+    configuration = json.loads((MODEL_PATH / "tokenizer_config.json").read_bytes())
+    del configuration["processor_class"]
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(configuration))
+    (tmp_path / "config.json").write_text('{"model_type": "llama", "vocab_size": 4096}')
+    return tmp_path
+
+
+def test_a_model_that_sees_no_images_says_so(
+    tokenizer_settings: Settings, text_only_folder: Path, picture: Image, model: Model
+) -> None:
+    blind = load_model(tokenizer_settings(model_path=text_only_folder))
+    conversation = Conversation([Message(Role.USER, "hi")])
+    assert blind.output.vocabulary_size == 4096
+    assert blind.renderer.render(conversation) == model.renderer.render(conversation)
+    with pytest.raises(InvalidArgumentError, match=r"content\[1\].*sees no images"):
+        blind.renderer.render(Conversation([Message(Role.USER, [Text("x"), picture])]))
+
+
+def test_tags_that_are_special_tokens_are_seen_all_the_same(
+    tokenizer_settings: Settings, text_only_folder: Path, folder: ModelFolder
+) -> None:
+    special = load_model(tokenizer_settings(model_path=text_only_folder))
+    output = OutputText(special.output, OutputOptions(split_reasoning=True))
+    written = "<think>T</think>\n<answer>A</answer>"
+    piece = output.push(folder.backend.encode(written, add_special_tokens=False).ids)
+    assert (piece.reasoning, piece.text, piece.end_tag) == ("T", "A", True)
+
+
 def test_images_beyond_the_configured_count_are_refused(
     tokenizer_settings: Settings, picture: Image
 ) -> None:
@@ -141,6 +181,12 @@ def test_a_template_with_tools_is_given_them() -> None:
     template = ChatTemplate("{% for tool in tools %}{{ tool | tojson }}{% endfor %}")
     assert template.has_tools
     assert template.render([], tools=[{"name": "好<f>"}]) == '{"name": "好<f>"}'
+
+
+def test_variables_that_the_renderer_takes_for_itself_are_ignored() -> None:
+    template = ChatTemplate("{{ messages | length }}{{ shown }}")
+    variables = {"conversations": 1, "documents": 1, "continue_final_message": True, "shown": "!"}
+    assert template.render([{"role": "user", "content": "x"}], variables) == "1!"
 
 
 def test_tool_calls_are_laid_out_as_templates_expect_them(folder: ModelFolder) -> None:

@@ -6,11 +6,14 @@ from typing import Any
 import pytest
 from grpc import StatusCode, aio
 from hotline.v1 import generation_pb2, worker_pb2
-from worker_calls import MODEL, Answer, Client, failure, image, request
+from worker_calls import MODEL, MODEL_PATH, Answer, Client, connected, failure, image, request
 from worker_running import StartWorker
 
 from services.runtime.errors import Reason
-from services.worker.sim import trace_token
+from services.runtime.lifecycle import Process
+from services.worker.app import WorkerApp
+from services.worker.settings import WorkerSettings
+from services.worker.sim import SimCosts, SimEngine, trace_token
 
 LONG = {"max_tokens": 8000, "ignore_eos": True}
 
@@ -238,6 +241,29 @@ async def health(client: Client) -> str:
     response = await stub.Check(health_pb2.HealthCheckRequest())
     name: str = health_pb2.HealthCheckResponse.ServingStatus.Name(response.status)
     return name
+
+
+async def test_while_it_warms_up_a_worker_refuses_work_and_tells_its_state():
+    settings = WorkerSettings(engine="sim", model_path=MODEL_PATH, drain_notice_s=0)
+    loading = asyncio.Event()
+
+    class Slow(SimEngine):
+        async def start(self) -> None:
+            loading.set()
+            await asyncio.Event().wait()
+
+    engine = Slow(MODEL, SimCosts(0, 1, 1), 1, lambda: 0.0)
+    process = Process(WorkerApp(settings, engine), settings)
+    starting = asyncio.create_task(process.start())
+    await loading.wait()
+    async with connected(f"127.0.0.1:{process.port}") as client:
+        assert (await client.status()).state == "WARMING"
+        for call in (client.generate(), client.put(image(1))):
+            error = await failure(call)
+            assert (error.reason, bool(error.retry_delay_s)) == (Reason.UNAVAILABLE, True)
+    starting.cancel()
+    await asyncio.wait([starting])
+    await process.stop()
 
 
 async def test_generate_many_is_unimplemented_in_this_version(worker: Client):

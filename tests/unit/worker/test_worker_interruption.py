@@ -84,6 +84,13 @@ async def test_cancelling_the_consumer_closes_the_engines_steps():
     assert source.closed.is_set()
 
 
+async def test_closing_the_stream_between_two_steps_closes_the_engines_steps():
+    source = Source(Started(3, 0), Tokens(0, 0, [1]))
+    async with aclosing(InterruptibleSteps(source.run(), 1, 3).run(0)) as steps:
+        await anext(steps)
+    assert source.closed.is_set()
+
+
 async def test_a_timeout_of_the_engines_own_is_not_taken_for_ours():
     async def broken() -> AsyncGenerator[Step, None]:
         yield Started(3, 0)

@@ -80,6 +80,12 @@ def test_processor_kwargs_replace_the_pixel_budget(kwargs: dict[str, Any]):
     assert images.max_tokens == 3188
 
 
+def test_a_strip_may_have_more_tokens_than_the_budget():
+    images = read_model(MODEL_PATH, {"max_pixels": 28 * 28 * 2 * 50}).images
+    assert images is not None
+    assert images.max_tokens == 100  # 100 x 1 tokens, an aspect ratio of 200 at half the scale
+
+
 def test_a_text_model_has_no_images(tmp_path: Path):
     facts = read_model(folder(tmp_path, config=TEXT_CONFIG), {})
     assert (facts.images, facts.image_token_id) == (None, None)
@@ -94,11 +100,11 @@ def test_ordinary_ids_are_the_longest_run_between_special_ones(tmp_path: Path):
 
 def test_the_old_name_of_the_processors_file_is_read_too(tmp_path: Path):
     config = {**TEXT_CONFIG, "vision_config": GLM_VISION, "image_token_id": 50}
-    processor = {"size": {"longest_edge": 28 * 28 * 2 * 7}}
+    processor = {"size": {"longest_edge": 28 * 28 * 2 * 700}}
     path = folder(tmp_path, config=config, preprocessor_config=processor)
     images = read_model(path, {}).images
     assert images is not None
-    assert (images.max_tokens, images.patch_bytes) == (7, 588)
+    assert (images.max_tokens, images.patch_bytes) == (700, 588)
 
 
 @pytest.mark.parametrize(

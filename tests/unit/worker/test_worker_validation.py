@@ -37,9 +37,9 @@ def placed(offset: int = 1, **changes: Any) -> list[feature_pb2.FeaturePlacement
     return [placement]
 
 
-def image_case(id: str, field: str, features: Any = None, ids: Any = None) -> Any:
+def image_case(name: str, field: str, features: Any = None, ids: Any = None) -> Any:
     fields = {"ids": ids or IMAGE.prompt(), "features": placed() if features is None else features}
-    return pytest.param(fields, field, id=id)
+    return pytest.param(fields, field, id=name)
 
 
 SAMPLING = [
