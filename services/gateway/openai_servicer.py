@@ -93,7 +93,8 @@ class OpenAIServicer(openai_pb2_grpc.OpenAIServiceServicer):
         size, limit = len(request.data), self._settings.max_body_bytes
         if size > limit:
             raise RequestTooLargeError("body", size, limit)
-        if request.content_type.partition(";")[0].strip().lower() not in ("application/json", ""):
+        # Also a guard: a foreign web page may POST anything but JSON here without asking first.
+        if request.content_type.partition(";")[0].strip().lower() != "application/json":
             raise InvalidArgumentError("content-type", request.content_type, "application/json")
         if size > self._settings.parse_off_loop_bytes:
             return await asyncio.to_thread(parse, request.data, ChatRequest)

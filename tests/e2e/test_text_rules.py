@@ -72,11 +72,11 @@ def test_case_20_a_stop_string_frees_the_worker(ask, stack):
 
 @pytest.mark.parametrize("spoken", ["😀", "👨‍👩‍👧", "𠮷", "你好，世界"])
 def test_case_21_no_half_characters_wherever_the_answer_is_cut(ask, spoken):
-    whole, _ = ask(user(f"repeat after me: {spoken}"))
-    assert "\ufffd" not in whole
+    whole, _ = ask(user(f"repeat after me: {spoken}"), max_tokens=60)
+    assert "\ufffd" not in whole[:-1]
     for max_tokens in range(1, 24):
         text, reason = ask(user(f"repeat after me: {spoken}"), max_tokens=max_tokens)
         assert "\ufffd" not in text[:-1]
-        assert whole.startswith(text.rstrip("\ufffd"))
+        assert whole.startswith(text.removesuffix("\ufffd"))
         if reason == "stop":
             break

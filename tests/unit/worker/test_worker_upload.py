@@ -1,7 +1,8 @@
 """PutFeatures over gRPC."""
 
 import asyncio
-from collections.abc import Iterator
+import time
+from collections.abc import AsyncGenerator, Iterator
 from typing import Any
 
 import pytest
@@ -10,9 +11,12 @@ from worker_calls import GRID, MODEL, Client, Image, failure, image, request, up
 from worker_running import StartWorker
 
 from services.runtime.digest import feature_digest
-from services.runtime.errors import Reason
+from services.runtime.errors import OverloadedError, Reason
 from services.worker.engine import Grid
-from services.worker.upload import MAX_TENSORS
+from services.worker.features import FeatureStore
+from services.worker.limits import Limits
+from services.worker.upload import MAX_TENSORS, receive
+from services.worker.wire import pieces
 
 LONG = {"max_tokens": 8000, "ignore_eos": True}
 Message = worker_pb2.PutFeaturesRequest
@@ -206,17 +210,24 @@ async def test_a_tensor_is_forgotten_after_its_time(start_worker: StartWorker):
     assert (await client.status()).feature_bytes == 0
 
 
-async def test_a_stalled_upload_gives_its_room_back_when_the_call_ends(start_worker: StartWorker):
-    client = (await start_worker(feature_store_bytes=1024 * 1024)).client
-    big = image(1, Grid(1, 22, 22))
-    stalled = [client.stub.PutFeatures(timeout=20) for _ in range(3)]
-    for call in stalled:
-        await call.write(Message(header=big.header))
-    await asyncio.sleep(0.05)
-    for call in stalled:
-        call.cancel()
-    await asyncio.sleep(0.05)
-    assert await client.put(*(image(seed, Grid(1, 22, 22)) for seed in range(2, 5)))
+async def test_a_stalled_upload_gives_its_room_back_when_the_call_ends():
+    picture = image(1)
+    store = FeatureStore(len(picture.data), ttl_s=60, clock=time.monotonic)
+    stalled = asyncio.Event()
+
+    async def messages() -> AsyncGenerator[Message, None]:
+        yield Message(header=picture.header)
+        stalled.set()
+        await asyncio.Event().wait()
+
+    call = asyncio.create_task(receive(pieces(messages()), store, Limits(MODEL, 8192, 4)))
+    await stalled.wait()
+    with pytest.raises(OverloadedError), store.reserve(1):
+        pass
+    call.cancel()
+    await asyncio.wait([call])
+    with store.reserve(len(picture.data)):
+        assert store.held_bytes == 0
 
 
 def test_equal_bytes_of_another_grid_have_another_digest():

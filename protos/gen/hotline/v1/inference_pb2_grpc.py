@@ -66,7 +66,8 @@ class InferenceServiceServicer:
 
     def Generate(self, request, context):
         """Starts a generation and streams it: accepted first, exactly one terminal event last.
-        A generation id that runs already is joined, one that ended is replayed (later version; now: GENERATION_CONFLICT).
+        A generation id that runs already is joined, one that ended is replayed (later version; now one that runs is
+        GENERATION_CONFLICT, and one that ended may be used again).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

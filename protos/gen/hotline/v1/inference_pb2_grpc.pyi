@@ -38,7 +38,8 @@ class InferenceServiceStub:
     def __new__(cls, channel: _aio.Channel) -> InferenceServiceAsyncStub: ...
     Generate: _grpc.UnaryStreamMultiCallable[_inference_pb2.GenerateRequest, _generation_pb2.GenerationEvent]
     """Starts a generation and streams it: accepted first, exactly one terminal event last.
-    A generation id that runs already is joined, one that ended is replayed (later version; now: GENERATION_CONFLICT).
+    A generation id that runs already is joined, one that ended is replayed (later version; now one that runs is
+    GENERATION_CONFLICT, and one that ended may be used again).
     """
     Resume: _grpc.UnaryStreamMultiCallable[_inference_pb2.ResumeRequest, _generation_pb2.GenerationEvent]
     """Replays what came after a sequence number, then goes on. UNIMPLEMENTED in this version."""
@@ -56,7 +57,8 @@ class InferenceServiceAsyncStub(InferenceServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     Generate: _aio.UnaryStreamMultiCallable[_inference_pb2.GenerateRequest, _generation_pb2.GenerationEvent]  # type: ignore[assignment]
     """Starts a generation and streams it: accepted first, exactly one terminal event last.
-    A generation id that runs already is joined, one that ended is replayed (later version; now: GENERATION_CONFLICT).
+    A generation id that runs already is joined, one that ended is replayed (later version; now one that runs is
+    GENERATION_CONFLICT, and one that ended may be used again).
     """
     Resume: _aio.UnaryStreamMultiCallable[_inference_pb2.ResumeRequest, _generation_pb2.GenerationEvent]  # type: ignore[assignment]
     """Replays what came after a sequence number, then goes on. UNIMPLEMENTED in this version."""
@@ -77,7 +79,8 @@ class InferenceServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_generation_pb2.GenerationEvent], _abc.AsyncIterator[_generation_pb2.GenerationEvent]]:
         """Starts a generation and streams it: accepted first, exactly one terminal event last.
-        A generation id that runs already is joined, one that ended is replayed (later version; now: GENERATION_CONFLICT).
+        A generation id that runs already is joined, one that ended is replayed (later version; now one that runs is
+        GENERATION_CONFLICT, and one that ended may be used again).
         """
 
     @_abc_1.abstractmethod
