@@ -97,7 +97,7 @@ async def test_a_native_client_sends_raw_image_bytes_and_gets_a_parsed_action(ch
     [action] = [event.action for event in events if event.HasField("action")]
     assert action.name == "Tap"
     x, y = action.arguments["element"]
-    assert (abs(x - 500) <= 100, abs(y - 750) <= 100) == (True, True)
+    assert (abs(x - 500) <= 60, abs(y - 750) <= 60) == (True, True)
     assert "".join(event.reasoning.text for event in events)
     answer = "".join(event.text.text for event in events)
     assert answer.startswith('do(action="Tap"')

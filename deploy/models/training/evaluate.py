@@ -155,7 +155,7 @@ def action_cases(rng: random.Random) -> Iterator[Case]:
 
 
 def text_cases(rng: random.Random) -> Iterator[Case]:
-    """Fixed answers, sums, counting, copies, names and actions that need no screen."""
+    """Fixed answers, sums, counting, copies and names."""
     for question, answer, _ in dict.fromkeys(fixed_answers()):
         for think in (True, False):
             text = prompt([question], think=think)
@@ -173,7 +173,10 @@ def text_cases(rng: random.Random) -> Iterator[Case]:
             text = prompt([form.format(limit)])
             yield Case(f"count to {limit}", text, _equals(expected))
     unlisted = [" ".join(rng.sample(WORDS, rng.randint(2, 5))) for _ in range(40)]
-    for name, copies in (("copies of the list", COPIES), ("copies of unseen words", unlisted)):
+    for name, copies in (
+        ("copies of the list", COPIES),
+        ("copies, new combinations of words", unlisted),
+    ):
         for text in copies:
             for form in ("repeat after me: {}", "请复述：{}"):
                 yield Case(name, prompt([form.format(text)]), _equals(text))
