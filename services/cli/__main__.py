@@ -76,19 +76,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def run_service(name: str, environment_file: Path | None) -> int:
     """Run one process with its settings; a setting that it refuses is told in a line each."""
-    from pydantic import ValidationError
-
-    from services.cli.settings_error import explain
     from services.runtime.parent import die_with_parent
 
     if environment_file is not None:
         die_with_parent()  # before the imports, which take seconds: a supervisor may be killed meanwhile
         os.environ.update(json.loads(environment_file.read_text(encoding="utf-8")))
-    try:
-        code: int = import_module(SERVICES[name]).main()
-    except ValidationError as error:
-        print(f"error: {explain(error, name)}", file=sys.stderr)
-        return 1
+    code: int = import_module(SERVICES[name]).main()
     return code
 
 

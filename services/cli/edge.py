@@ -14,7 +14,7 @@ from pydantic_settings import SettingsConfigDict
 
 from services.cli.deployment import deployment_file
 from services.runtime.parent import die_with_parent
-from services.runtime.settings import ServiceSettings
+from services.runtime.settings import ServiceSettings, explain
 
 RENDERED_NAME = "envoy.yaml"
 """The rendered configuration's name in the runtime folder."""
@@ -108,12 +108,16 @@ def command(settings: EdgeSettings, rendered: Path) -> list[str]:
 
 
 def main() -> int:
-    """Become Envoy."""
-    settings = EdgeSettings.read()
+    """Become Envoy; returns 2 where the settings are wrong."""
+    try:
+        settings = EdgeSettings.read()
+    except ValueError as error:
+        sys.stderr.write(explain(EdgeSettings, error))
+        return 2
     arguments = command(settings, write(settings))
     if settings.exit_with_parent:
         die_with_parent()
-    os.execv(arguments[0], arguments)  # noqa: S606
+    return os.execv(arguments[0], arguments)  # noqa: S606  (never returns)
 
 
 def _needs_no_dns(address: str) -> bool:

@@ -1,4 +1,4 @@
-"""`python -m services.gateway`: run one gateway, configured by HOTLINE_GATEWAY_* variables."""
+"""`python -m services.gateway`: one gateway process, configured by HOTLINE_GATEWAY_* variables."""
 
 import sys
 
@@ -8,9 +8,8 @@ from services.runtime.lifecycle import run
 
 
 def main() -> int:
-    """Run until a signal; returns the exit code."""
-    settings = GatewaySettings.read()
-    return run("gateway", Gateway(settings), settings)
+    """Serve until a signal; returns the exit code, 2 where the settings are wrong."""
+    return run("gateway", GatewaySettings, Gateway)
 
 
 if __name__ == "__main__":

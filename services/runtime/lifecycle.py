@@ -6,9 +6,11 @@ notice period first: peers' health checks must see it before calls are refused.
 
 import asyncio
 import signal
+import sys
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
+from typing import TypeVar
 
 from grpc import aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -20,9 +22,10 @@ from services.runtime.health import HealthServicer
 from services.runtime.interceptors import ErrorInterceptor
 from services.runtime.logs import configure, get_logger
 from services.runtime.parent import die_with_parent
-from services.runtime.settings import ServiceSettings
+from services.runtime.settings import ServiceSettings, explain
 
 _log = get_logger()
+SettingsT = TypeVar("SettingsT", bound=ServiceSettings)
 _HEALTH_NAME = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
 
 
@@ -182,22 +185,39 @@ async def _until_signal(process: Process) -> None:
         raise process.failure
 
 
-def run(service_name: str, service: Service, settings: ServiceSettings) -> int:
-    """Run a service until a signal ends it; the body of every `main`.
+def run(
+    service_name: str, settings_class: type[SettingsT], build: Callable[[SettingsT], Service]
+) -> int:
+    """Read the settings and run a service until a signal ends it; the body of every `main`.
+
+    Args:
+        service_name: `gateway`, `tokenizer` or `worker`.
+        settings_class: where the settings come from.
+        build: makes the service; a ValueError says what is wrong with what the settings name.
 
     Returns:
-        The exit code: 0 after a signal, 1 where the start failed.
+        The exit code: 0 after a signal, 1 where the service failed, 2 where the settings are wrong.
     """
     import uvloop
 
+    try:
+        settings = settings_class.read()
+    except ValueError as error:
+        sys.stderr.write(explain(settings_class, error))
+        return 2
+    if settings.exit_with_parent:
+        die_with_parent()
+    try:
+        service = build(settings)
+    except ValueError as error:
+        sys.stderr.write(f"{service_name}: {error}\n")
+        return 2
     configure(
         settings.log_format,
         settings.log_level,
         service=service_name,
         name=settings.name or service_name,
     )
-    if settings.exit_with_parent:
-        die_with_parent()
     try:
         uvloop.run(_until_signal(Process(service, settings)))
     # The top of the main task: log it where operators look, and tell the supervisor.

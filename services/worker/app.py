@@ -44,7 +44,10 @@ class WorkerApp(Service):
         """`engine`: in place of the one that the settings name. Raises ValueError for a folder that holds no model."""
         super().__init__()
         self._settings = settings
-        facts = read_model(settings.model_path, settings.mm_processor_kwargs)
+        try:
+            facts = read_model(settings.model_path, settings.mm_processor_kwargs)
+        except ValueError as error:
+            raise ValueError(f"HOTLINE_WORKER_MODEL_PATH: {error}") from error
         self._engine = engine or create_engine(settings, facts)
         self._limits = Limits(
             model=facts,

@@ -21,7 +21,7 @@ def _defaults(settings: WorkerSettings) -> Mapping[str, str]:
         "OMP_NUM_THREADS": "1",
         "TOKENIZERS_PARALLELISM": "false",
         "VLLM_LOGGING_LEVEL": "WARNING" if settings.log_level == "INFO" else settings.log_level,
-        # 0 keeps the model in the engine's process (one process and 4 s less); several devices need their own.
+        # 0 keeps the model in the engine's process (one process less); several devices need their own.
         "VLLM_ENABLE_V1_MULTIPROCESSING": "1" if settings.tensor_parallel_size > 1 else "0",
     }
 

@@ -76,7 +76,7 @@ def test_a_service_reads_its_settings_from_a_file_too(tmp_path: Path) -> None:
     file = tmp_path / "environment.json"
     file.write_text(json.dumps({"HOTLINE_GATEWAY_MAX_RUNING": "1"}))
     done = hotline("gateway", "--environment", str(file))
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "unknown settings: HOTLINE_GATEWAY_MAX_RUNING" in done.stderr
 
 
