@@ -6,9 +6,9 @@ from hotline.v1 import conversation_pb2, sampling_pb2
 
 from services.gateway import openai_request
 from services.gateway.openai_request import ChatMessage, ChatRequest, ImagePart, ImageUrl, TextPart
-from services.gateway.parameters import PRIORITIES
 from services.gateway.ports import GenerationRequest
 from services.runtime.errors import InvalidArgumentError, UnimplementedError
+from services.runtime.sampling_ranges import PRIORITIES
 
 _ROLES = {
     "system": conversation_pb2.ROLE_SYSTEM,

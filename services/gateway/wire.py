@@ -20,15 +20,11 @@ from services.gateway.events import (
     Text,
     Usage,
 )
-from services.gateway.parameters import (
-    PRIORITIES,
-    check_logit_bias,
-    check_ranges,
-    check_stops,
-)
+from services.gateway.parameters import check_logit_bias, check_ranges, check_stops
 from services.gateway.pool import ServedModel
 from services.gateway.ports import GenerationRequest
 from services.runtime.errors import InvalidArgumentError, UnimplementedError
+from services.runtime.sampling_ranges import PRIORITIES
 
 MAX_MESSAGES = 1024
 _ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")

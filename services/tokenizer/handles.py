@@ -5,10 +5,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from services.runtime.sampling_ranges import MAX_STOP_BYTES, MAX_STOPS
 from services.tokenizer.output_text import OutputFormat, OutputOptions, OutputText, Piece
 
-MAX_STOPS = 16
-MAX_STOP_BYTES = 256
 REMEMBERED_COUNT = 8192
 """Ended handles whose late ids are still ignored silently; of more, the oldest are forgotten."""
 

@@ -9,20 +9,22 @@ from string import ascii_letters, digits
 from typing import Any
 
 from services.runtime.errors import ContextLengthError, InvalidArgumentError, UnimplementedError
+from services.runtime.sampling_ranges import (
+    LOGIT_BIASES,
+    MAX_LOGIT_BIASES,
+    MAX_STOP_TOKENS,
+    PRIORITIES,
+    SAMPLING_RANGES,
+)
 from services.worker.engine import Constraint, Grid, Placement, Sampling
 from services.worker.limits import (
-    LOGIT_BIASES,
     MAX_CHOICE_BYTES,
     MAX_CHOICES,
     MAX_ID_LENGTH,
-    MAX_LOGIT_BIASES,
     MAX_REGEX_BYTES,
     MAX_SALT_BYTES,
     MAX_SCHEMA_BYTES,
-    MAX_STOP_TOKENS,
     MAX_TRACE_KEY_BYTES,
-    PRIORITIES,
-    SAMPLING_RANGES,
     Limits,
 )
 from services.worker.model import ImageGeometry
