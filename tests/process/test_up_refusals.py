@@ -32,14 +32,14 @@ def test_an_unknown_configuration_is_named(tmp_path: Path) -> None:
 
 def test_an_unknown_key_is_named_with_the_known_ones(tmp_path: Path) -> None:
     file = write(tmp_path, f"model: {{path: {MODEL}, name: m}}\nworker: {{max_num_seq: 3}}\n")
-    error = refused("--config", file)
+    error = refused("--config", file, "--port", "0")
     assert f"{file}: worker: unknown keys: max_num_seq" in error
     assert "max_num_seqs" in error
 
 
 def test_a_missing_model_is_named(tmp_path: Path) -> None:
     file = write(tmp_path, "model: {path: nowhere, name: m}\nworker: {engine: sim}\n")
-    error = refused("--config", file)
+    error = refused("--config", file, "--port", "0")
     assert f"model_path: {tmp_path}/nowhere is no folder" in error
 
 
