@@ -39,6 +39,7 @@ from services.runtime.errors import (
     DeadlineExceededError,
     FeaturesMissingError,
     InternalError,
+    InvalidArgumentError,
     ServiceError,
 )
 
@@ -119,6 +120,11 @@ class Generation:
             room = worker.context_tokens - self._prompt_tokens
             if room < 1:
                 raise ContextLengthError(self._prompt_tokens, worker.context_tokens)
+            image_count, limit = len(rendered.feature_digests), worker.max_images
+            if image_count > limit:
+                raise InvalidArgumentError(
+                    "messages", f"{image_count} images", f"at most {limit} images in one prompt"
+                )
             request, self._accepted = self.request, True
             self._mailbox.put(
                 Accepted(request.generation_id, request.model, self._prompt_tokens, ahead)

@@ -10,6 +10,21 @@ from services.gateway.parameters import check_logit_bias, check_ranges, check_st
 from services.runtime.errors import InvalidArgumentError, UnimplementedError
 
 MAX_MESSAGES = 1024
+_SHOWN_BYTES = 60
+_KINDS = {
+    "int": "an integer",
+    "float": "a number",
+    "str": "a string",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "an object",
+}
+_CHOICES = {
+    "].role": "system, developer, user, assistant or tool",
+    "].type": "text or image_url",
+    "response_format.type": "text, json_object or json_schema",
+}
+"""What may stand where msgspec says no more than "invalid", by the end of the path."""
 _PATH = re.compile(r"(?P<problem>.*?)(?: - at `(?P<path>.*)`)?", re.DOTALL)
 _STEP = re.compile(r"\.?([^.\[\]]+)|\[(\d+)\]")
 
@@ -141,36 +156,38 @@ def parse(body: bytes, kind: type[_Body]) -> _Body:
         return msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError as error:
         raise _named(str(error), body) from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        problem = "JSON in UTF-8 without lone surrogates"
-        raise InvalidArgumentError("body", f"<{_place(error)}>", problem) from None
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        beginning = body[:_SHOWN_BYTES].decode("utf-8", "replace")
+        limit = "one whole JSON object, in UTF-8 and without lone surrogates"
+        raise InvalidArgumentError("body", beginning, limit) from None
     except RecursionError:
         raise InvalidArgumentError("body", "<deeply nested>", "JSON of moderate depth") from None
-
-
-def _place(error: Exception) -> str:
-    """Where the JSON is broken; msgspec's own words, which hold nothing of the body but a position."""
-    return (
-        f"{type(error).__name__}: {error}"
-        if isinstance(error, msgspec.DecodeError)
-        else "not UTF-8"
-    )
 
 
 def _named(problem: str, body: bytes) -> InvalidArgumentError:
     match = _PATH.fullmatch(problem)
     assert match is not None  # noqa: S101  (the pattern matches anything)
     path = (match["path"] or "$").removeprefix("$").removeprefix(".")
-    return InvalidArgumentError(path or "body", _value_at(path, body), _limit(match["problem"]))
+    return InvalidArgumentError(
+        path or "body", _value_at(path, body), _limit(match["problem"], path)
+    )
 
 
-def _limit(problem: str) -> str:
-    """msgspec's words as a limit: "Expected `int`, got `str`" -> "`int`, not `str`"."""
+def _limit(problem: str, path: str) -> str:
+    """msgspec's words as a limit, in JSON's own: "Expected `int | null`, got `str`" -> "an integer, not a string"."""
     expected = re.fullmatch(r"Expected (.*), got (.*)", problem, re.DOTALL)
     if expected:
-        return f"{expected[1]}, not {expected[2]}"
-    missing = re.fullmatch(r"Object missing required field (.*)", problem, re.DOTALL)
-    return f"an object with the field {missing[1]}" if missing else f"valid ({problem})"
+        return f"{_kinds(expected[1])}, not {_kinds(expected[2])}"
+    missing = re.fullmatch(r"Object missing required field `(.*)`", problem, re.DOTALL)
+    if missing:
+        return f"an object with the field {missing[1]}"
+    return next((words for end, words in _CHOICES.items() if path.endswith(end)), "valid")
+
+
+def _kinds(types: str) -> str:
+    names = [_KINDS.get(name, name) for name in types.strip("`").split(" | ")]
+    # null counts as absent wherever it is allowed: saying so would only distract.
+    return " or ".join(name for name in names if name != "null" or len(names) == 1)
 
 
 def _value_at(path: str, body: bytes) -> Any:
@@ -195,9 +212,9 @@ def check(request: ChatRequest) -> None:
         for name in request.__struct_fields__
         if isinstance(value := getattr(request, name), int | float) and not isinstance(value, bool)
     }
-    if request.max_completion_tokens is not None:
-        check_ranges({"max_tokens": request.max_completion_tokens}, _COMPLETION_NAME)
     check_ranges(values)
+    if request.max_completion_tokens is not None:  # the newer name of max_tokens; it wins
+        check_ranges({**values, "max_tokens": request.max_completion_tokens}, _COMPLETION_NAME)
     check_stops("stop", request.stops)
     if request.stream_options is not None and not request.stream:
         raise InvalidArgumentError("stream_options", "set", 'absent unless "stream" is true')

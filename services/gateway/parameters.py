@@ -27,6 +27,9 @@ def check_ranges(
         if allowed is not None and not allowed.holds(value):
             shown = (names or {}).get(name, name)
             raise InvalidArgumentError(prefix + shown, value, str(allowed))
+    least, most = values.get("min_tokens"), values.get("max_tokens")
+    if least is not None and most is not None and least > most:
+        raise InvalidArgumentError(f"{prefix}min_tokens", least, f"at most max_tokens, {most}")
 
 
 def check_stops(field: str, stops: Sequence[str]) -> None:

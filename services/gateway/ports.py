@@ -137,6 +137,10 @@ class Worker(Protocol):
     def context_tokens(self) -> int:
         """Prompt and output together."""
 
+    @property
+    def max_images(self) -> int:
+        """Images in one prompt."""
+
     def generate(
         self, request: GenerationRequest, rendered: Rendered, max_tokens: int, time_limit_s: float
     ) -> AsyncGenerator[WorkerEvent, None]:

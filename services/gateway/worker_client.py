@@ -39,6 +39,11 @@ class WorkerClient:
         """Prompt and output together."""
         return self.status.context_tokens
 
+    @property
+    def max_images(self) -> int:
+        """Images in one prompt."""
+        return self.status.images.max_count
+
     async def refresh(self) -> None:
         """Learn what the worker serves; called when it begins to."""
         self.status = await self._stub.GetStatus(worker_pb2.GetStatusRequest(), timeout=5)

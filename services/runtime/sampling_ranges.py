@@ -25,8 +25,10 @@ class Range:
 
     def __str__(self) -> str:
         if math.isinf(self.high):
-            return f"at least {self.low:g}"
-        return f"{'above' if self.open_low else 'from'} {self.low:g} to {self.high:g}"
+            return f"at least {self.low}"
+        if self.open_low:
+            return f"above {self.low} and at most {self.high}"
+        return f"from {self.low} to {self.high}"
 
 
 SAMPLING_RANGES: Mapping[str, Range] = {

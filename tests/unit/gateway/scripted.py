@@ -110,6 +110,7 @@ class ScriptedWorker:
     steps: Sequence[WorkerEvent | Exception | float]
     name: str = "worker"
     context_tokens: int = 100
+    max_images: int = 4
     asked_max_tokens: int = 0
     running: int = 0
 

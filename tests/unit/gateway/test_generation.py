@@ -85,6 +85,15 @@ async def test_a_prompt_that_fills_the_context_is_refused_with_both_numbers():
     assert "100 tokens" in only.event.error.message
 
 
+async def test_more_images_than_the_worker_takes_are_refused_in_the_clients_words():
+    tokenizer = ScriptedTokenizer(digests=[b"d" * 32] * 5)
+    [only] = await played(registry(ScriptedWorker([STARTED, END]), tokenizer), request())
+    assert isinstance(only.event, Failed)
+    assert only.event.error.message == (
+        "messages: '5 images' is not allowed; must be at most 4 images in one prompt."
+    )
+
+
 async def test_a_stop_string_ends_the_worker_at_once_and_counts_what_was_shown():
     steps = [STARTED, WorkerTokens(0, [7, 8, 5]), WorkerTokens(0, [9]), 30.0, END]
     worker = ScriptedWorker(steps)

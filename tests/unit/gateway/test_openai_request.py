@@ -172,3 +172,41 @@ def test_what_this_version_does_not_build_says_so():
 
 def test_a_huge_max_tokens_means_the_room_left():
     assert generation({**HI, "max_tokens": 10**30}).max_tokens == 2**32 - 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        pytest.param(
+            {"temperature": "hot"},
+            "temperature: 'hot' is not allowed; must be a number, not a string.",
+            id="type",
+        ),
+        pytest.param(
+            {"top_p": 0}, "top_p: 0.0 is not allowed; must be above 0 and at most 1.", id="range"
+        ),
+        pytest.param(
+            {"messages": [{"role": "robot", "content": "x"}]},
+            "messages[0].role: 'robot' is not allowed; must be system, developer, user, assistant or tool.",
+            id="choice",
+        ),
+        pytest.param(
+            {"min_tokens": 10, "max_tokens": 5},
+            "min_tokens: 10 is not allowed; must be at most max_tokens, 5.",
+            id="one against another",
+        ),
+    ],
+)
+def test_a_refusal_reads_like_a_sentence(fields, message):
+    with pytest.raises(InvalidArgumentError) as refused:
+        generation({**HI, **fields})
+    assert refused.value.message == message
+
+
+def test_a_body_that_is_no_json_is_shown_from_its_beginning():
+    with pytest.raises(InvalidArgumentError) as refused:
+        parse(b'{"model": ', ChatRequest)
+    assert refused.value.message == (
+        "body: '{\"model\": ' is not allowed; must be one whole JSON object, in UTF-8 and without "
+        "lone surrogates."
+    )
