@@ -41,7 +41,7 @@ demo: setup ## Start the default stack, ask it about a screenshot, stop it
 	@$(BIN)/python deploy/demo/demo.py
 
 bench: ## Where the measurements are
-	@echo "benchmarks/ holds them; each file's head says how to run it."
+	@cat benchmarks/README.md
 
 clean: ## Remove what was built, .venv too
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
