@@ -7,12 +7,12 @@ from grpc import aio
 from hotline.v1 import inference_pb2_grpc, model_pb2_grpc, openai_pb2_grpc
 
 from services.gateway.inference_servicer import InferenceServicer, ModelServicer
-from services.gateway.later import add_later_services
 from services.gateway.openai_servicer import OpenAIServicer
 from services.gateway.pool import Pool
 from services.gateway.registry import Registry
-from services.gateway.rest import RestInterceptor
+from services.gateway.rest_answers import RestInterceptor
 from services.gateway.settings import GatewaySettings
+from services.gateway.unimplemented import add_later_services
 from services.runtime.admission import Admission
 from services.runtime.lifecycle import Service
 

@@ -19,8 +19,7 @@ from services.gateway.events import (
     Timings,
     Usage,
 )
-from services.gateway.mailbox import Mailbox
-from services.gateway.ports import (
+from services.gateway.interfaces import (
     GenerationRequest,
     Rendered,
     TextOptions,
@@ -32,6 +31,7 @@ from services.gateway.ports import (
     WorkerStarted,
     WorkerTokens,
 )
+from services.gateway.mailbox import Mailbox
 from services.runtime.admission import Admission
 from services.runtime.errors import (
     CancelledByPeerError,

@@ -13,13 +13,13 @@ from hotline.v1 import openai_pb2, openai_pb2_grpc
 
 from services.gateway import openai_wire
 from services.gateway.events import Failed, Finished, Reasoning, Text
+from services.gateway.interfaces import GenerationRequest
 from services.gateway.openai_request import ChatRequest, parse
 from services.gateway.openai_response import DONE, AnswerBuilder, ChunkWriter, encode
 from services.gateway.owner import owner_of
 from services.gateway.pool import Pool, ServedModel
-from services.gateway.ports import GenerationRequest
 from services.gateway.registry import Registry
-from services.gateway.rest import json_body, stream_body
+from services.gateway.rest_answers import json_body, stream_body
 from services.gateway.settings import GatewaySettings
 from services.gateway.wire import new_generation_id
 from services.runtime.errors import (
@@ -63,7 +63,7 @@ class HealthBody(msgspec.Struct):
 
 
 class OpenAIServicer(openai_pb2_grpc.OpenAIServiceServicer):
-    """The contract is in openai.proto; rest.py says how errors travel."""
+    """The contract is in openai.proto; rest_answers.py says how errors travel."""
 
     def __init__(self, pool: Pool, registry: Registry, settings: GatewaySettings) -> None:
         self._pool, self._registry, self._settings = pool, registry, settings

@@ -5,8 +5,8 @@ import json
 from hotline.v1 import conversation_pb2, sampling_pb2
 
 from services.gateway import openai_request
+from services.gateway.interfaces import GenerationRequest
 from services.gateway.openai_request import ChatMessage, ChatRequest, ImagePart, ImageUrl, TextPart
-from services.gateway.ports import GenerationRequest
 from services.runtime.errors import InvalidArgumentError, UnimplementedError
 from services.runtime.sampling_ranges import PRIORITIES
 

@@ -6,7 +6,7 @@ from contextlib import aclosing
 
 from services.gateway.events import Numbered
 from services.gateway.generation import Generation, Placement
-from services.gateway.ports import GenerationRequest
+from services.gateway.interfaces import GenerationRequest
 from services.runtime.admission import Admission
 from services.runtime.errors import GenerationConflictError, UnavailableError
 

@@ -13,7 +13,7 @@ from grpc import aio
 from hotline.v1 import tokenizer_pb2, tokenizer_pb2_grpc
 
 from services.gateway.events import Action
-from services.gateway.ports import TextOptions, TextOutput, TextSink
+from services.gateway.interfaces import TextOptions, TextOutput, TextSink
 from services.runtime.errors import InternalError, ServiceError, UnavailableError
 from services.runtime.logs import get_logger
 from services.runtime.status import from_rpc_error
@@ -29,7 +29,7 @@ INPUTS_PER_MESSAGE = 4096
 
 
 class TextHandle:
-    """The text side of one choice; see ports.TextStream."""
+    """The text side of one choice; see interfaces.TextStream."""
 
     def __init__(self, link: "TextLink", number: int, choice_index: int, sink: TextSink) -> None:
         self._link, self.number, self.choice_index, self.sink = link, number, choice_index, sink

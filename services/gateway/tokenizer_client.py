@@ -5,7 +5,13 @@ from collections.abc import Sequence
 from grpc import aio
 from hotline.v1 import tokenizer_pb2, tokenizer_pb2_grpc
 
-from services.gateway.ports import GenerationRequest, Rendered, TextOptions, TextSink, TextStream
+from services.gateway.interfaces import (
+    GenerationRequest,
+    Rendered,
+    TextOptions,
+    TextSink,
+    TextStream,
+)
 from services.gateway.text_link import TextLink
 from services.gateway.upstream import Upstream
 from services.runtime.logs import request_metadata
@@ -13,7 +19,7 @@ from services.runtime.status import from_rpc_error
 
 
 class TokenizerClient:
-    """One tokenizer process; see ports.Tokenizer."""
+    """One tokenizer process; see interfaces.Tokenizer."""
 
     def __init__(self, upstream: Upstream) -> None:
         self.upstream, self.name = upstream, upstream.name
@@ -29,7 +35,7 @@ class TokenizerClient:
         return self.rendering_count + self.link.open_count
 
     async def render(self, request: GenerationRequest, timeout_s: float) -> Rendered:
-        """See ports.Tokenizer."""
+        """See interfaces.Tokenizer."""
         self.rendering_count += 1
         try:
             response = await self._stub.Render(
@@ -47,7 +53,7 @@ class TokenizerClient:
         return Rendered(response.token_ids, response.features, digests, response.thinking_closed)
 
     async def push_features(self, digests: Sequence[bytes], worker: str, timeout_s: float) -> None:
-        """See ports.Tokenizer."""
+        """See interfaces.Tokenizer."""
         try:
             await self._stub.PushFeatures(
                 tokenizer_pb2.PushFeaturesRequest(feature_digests=digests, worker=worker),
@@ -58,5 +64,5 @@ class TokenizerClient:
             raise from_rpc_error(error, self.name) from error
 
     def open_text(self, options: TextOptions, choice_index: int, sink: TextSink) -> TextStream:
-        """See ports.Tokenizer."""
+        """See interfaces.Tokenizer."""
         return self.link.open(options, choice_index, sink)

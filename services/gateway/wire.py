@@ -20,9 +20,9 @@ from services.gateway.events import (
     Text,
     Usage,
 )
+from services.gateway.interfaces import GenerationRequest
 from services.gateway.parameters import check_logit_bias, check_ranges, check_stops
 from services.gateway.pool import ServedModel
-from services.gateway.ports import GenerationRequest
 from services.runtime.errors import InvalidArgumentError, UnimplementedError
 from services.runtime.sampling_ranges import PRIORITIES
 

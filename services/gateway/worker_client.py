@@ -6,7 +6,7 @@ from grpc import aio
 from hotline.v1 import generation_pb2, sampling_pb2, worker_pb2, worker_pb2_grpc
 
 from services.gateway.events import Finish
-from services.gateway.ports import (
+from services.gateway.interfaces import (
     GenerationRequest,
     Rendered,
     WorkerEvent,
@@ -51,7 +51,7 @@ class WorkerClient:
     async def generate(
         self, request: GenerationRequest, rendered: Rendered, max_tokens: int, time_limit_s: float
     ) -> AsyncGenerator[WorkerEvent, None]:
-        """See ports.Worker."""
+        """See interfaces.Worker."""
         sampling = sampling_pb2.SamplingParameters()
         sampling.CopyFrom(request.sampling)
         sampling.ClearField("stop")

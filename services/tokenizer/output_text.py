@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from services.tokenizer.actions import MAX_CHARACTERS, Action, parse_action
 from services.tokenizer.detokeniser import Detokeniser
-from services.tokenizer.split import ReasoningSplitter
+from services.tokenizer.reasoning_split import ReasoningSplitter
 from services.tokenizer.stops import StopMatcher
 
 

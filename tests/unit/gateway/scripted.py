@@ -1,10 +1,10 @@
-"""Scripted clients at the relay's ports (services/gateway/ports.py), for tests of one generation without processes."""
+"""Scripted clients behind the relay's interfaces (services/gateway/interfaces.py), for tests of one generation without processes."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field, replace
 
-from services.gateway.ports import (
+from services.gateway.interfaces import (
     GenerationRequest,
     Rendered,
     TextOptions,

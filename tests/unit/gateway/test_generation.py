@@ -14,7 +14,7 @@ from scripted import (
 )
 
 from services.gateway.events import Accepted, Failed, Finish, Finished, Numbered, Started, Text
-from services.gateway.ports import GenerationRequest, WorkerStarted
+from services.gateway.interfaces import GenerationRequest, WorkerStarted
 from services.gateway.registry import Registry
 from services.runtime.admission import Admission
 from services.runtime.errors import (

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from services.gateway import openai_wire
+from services.gateway.interfaces import GenerationRequest
 from services.gateway.openai_request import ChatRequest, parse
-from services.gateway.ports import GenerationRequest
 from services.runtime.errors import InvalidArgumentError, ServiceError, UnimplementedError
 
 HI = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizer_kit import examples
 
-from services.tokenizer.split import ReasoningSplitter
+from services.tokenizer.reasoning_split import ReasoningSplitter
 
 TAGS = ("<think>", "</think>")
 
