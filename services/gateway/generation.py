@@ -42,6 +42,9 @@ from services.runtime.errors import (
     InvalidArgumentError,
     ServiceError,
 )
+from services.runtime.logs import get_logger
+
+_log = get_logger()
 
 DEADLINE_MARGIN_S = 0.1
 """A generation ends so long before its deadline, so that the terminal event still arrives."""
@@ -106,6 +109,10 @@ class Generation:
             cancelled = Failed(CancelledByPeerError("Cancelled before it was accepted."))
             self._mailbox.put(self._finished() if self._accepted else cancelled)
             raise
+        # The top of the task: whatever it is, the reader must hear of an end, and the log of the cause.
+        except Exception:  # noqa: BLE001
+            _log.exception("generation failed", generation_id=self.request.generation_id)
+            self._mailbox.put(Failed(InternalError(), self._usage()))
         finally:
             for choice in self._choices:
                 choice.close()

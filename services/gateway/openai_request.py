@@ -6,19 +6,20 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
+from services.gateway.json_tree import read_tree
+from services.gateway.json_words import expectation
 from services.gateway.parameters import check_logit_bias, check_ranges, check_stops
 from services.runtime.errors import InvalidArgumentError, UnimplementedError
 
 MAX_MESSAGES = 1024
+MAX_PARTS = 1024
+"""Over all messages."""
+MAX_TOOLS = 128
+MAX_TOOLS_BYTES = 128 * 1024
+MAX_VARIABLES_BYTES = 16 * 1024
+MAX_BIASES_BYTES = 64 * 1024
+MAX_STOPS_BYTES = 32 * 1024
 _SHOWN_BYTES = 60
-_KINDS = {
-    "int": "an integer",
-    "float": "a number",
-    "str": "a string",
-    "bool": "true or false",
-    "array": "a list",
-    "object": "an object",
-}
 _CHOICES = {
     "].role": "system, developer, user, assistant or tool",
     "].type": "text or image_url",
@@ -75,6 +76,10 @@ class ResponseFormat(msgspec.Struct):
     json_schema: JsonSchema | None = None
 
 
+_ABSENT = msgspec.Raw(b"null")
+"""Free-form fields are skipped by the parser and read by json_tree, within limits."""
+
+
 class Switches(msgspec.Struct):
     """What phone-agent clients put at top level, in `chat_template_kwargs`, or in a nested `extra_body`."""
 
@@ -85,13 +90,13 @@ class Switches(msgspec.Struct):
 class ExtraBody(Switches):
     """A nested `extra_body`."""
 
-    chat_template_kwargs: dict[str, Any] | None = None
+    chat_template_kwargs: msgspec.Raw = _ABSENT
 
 
 class ChatRequest(ExtraBody):
     """The whole body. null counts as absent, as in OpenAI's own API."""
 
-    model: str = ""
+    model: str | None = None
     messages: list[ChatMessage] | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
@@ -106,28 +111,37 @@ class ChatRequest(ExtraBody):
     max_tokens: int | None = None
     max_completion_tokens: int | None = None
     min_tokens: int | None = None
-    stop: str | list[str] | None = None
+    stop: msgspec.Raw = _ABSENT
     n: int | None = None
     logprobs: bool | None = None
     top_logprobs: int | None = None
-    logit_bias: dict[str, float] | None = None
+    logit_bias: msgspec.Raw = _ABSENT
     response_format: ResponseFormat | None = None
     ignore_eos: bool | None = None
     priority: int | None = None
-    tools: list[dict[str, Any]] | None = None
+    tools: msgspec.Raw = _ABSENT
     tool_choice: Any = None
     extra_body: ExtraBody | None = None
 
-    @property
     def stops(self) -> list[str]:
         """`stop` as a list."""
-        return [self.stop] if isinstance(self.stop, str) else list(self.stop or ())
+        kind = str | list[str] | None
+        stop: str | list[str] | None = read_tree("stop", self.stop, kind, MAX_STOPS_BYTES)
+        return [stop] if isinstance(stop, str) else list(stop or ())
 
-    @property
+    def tool_list(self) -> list[dict[str, Any]]:
+        """`tools`."""
+        kind = list[dict[str, Any]] | None
+        tools: list[dict[str, Any]] = read_tree("tools", self.tools, kind, MAX_TOOLS_BYTES) or []
+        if len(tools) > MAX_TOOLS:
+            raise InvalidArgumentError("tools", f"{len(tools)} tools", f"at most {MAX_TOOLS}")
+        return tools
+
     def template_variables(self) -> dict[str, Any]:
         """`chat_template_kwargs`, the nested ones first, without the switches that have fields of their own."""
-        nested = self.extra_body.chat_template_kwargs if self.extra_body else None
-        merged = {**(nested or {}), **(self.chat_template_kwargs or {})}
+        merged = dict(_variables("", self))
+        if self.extra_body is not None:
+            merged = {**_variables("extra_body.", self.extra_body), **merged}
         return {k: v for k, v in merged.items() if k not in Switches.__struct_fields__}
 
     def switch(self, name: Literal["enable_thinking", "return_reasoning"]) -> bool | None:
@@ -138,13 +152,19 @@ class ChatRequest(ExtraBody):
                 continue
             value = getattr(place, name)
             if value is None:
-                value = (place.chat_template_kwargs or {}).get(name)
+                value = _variables(prefix, place).get(name)
                 prefix += "chat_template_kwargs."
             if value is not None and not isinstance(value, bool):
                 raise InvalidArgumentError(prefix + name, value, "true or false")
             if value is not None:
                 return value
         return None
+
+
+def _variables(prefix: str, place: ExtraBody) -> dict[str, Any]:
+    field, raw = f"{prefix}chat_template_kwargs", place.chat_template_kwargs
+    found: dict[str, Any] = read_tree(field, raw, dict[str, Any] | None, MAX_VARIABLES_BYTES) or {}
+    return found
 
 
 _Body = TypeVar("_Body")
@@ -174,20 +194,8 @@ def _named(problem: str, body: bytes) -> InvalidArgumentError:
 
 
 def _limit(problem: str, path: str) -> str:
-    """msgspec's words as a limit, in JSON's own: "Expected `int | null`, got `str`" -> "an integer, not a string"."""
-    expected = re.fullmatch(r"Expected (.*), got (.*)", problem, re.DOTALL)
-    if expected:
-        return f"{_kinds(expected[1])}, not {_kinds(expected[2])}"
-    missing = re.fullmatch(r"Object missing required field `(.*)`", problem, re.DOTALL)
-    if missing:
-        return f"an object with the field {missing[1]}"
-    return next((words for end, words in _CHOICES.items() if path.endswith(end)), "valid")
-
-
-def _kinds(types: str) -> str:
-    names = [_KINDS.get(name, name) for name in types.strip("`").split(" | ")]
-    # null counts as absent wherever it is allowed: saying so would only distract.
-    return " or ".join(name for name in names if name != "null" or len(names) == 1)
+    words = expectation(problem)
+    return words or next((words for end, words in _CHOICES.items() if path.endswith(end)), "valid")
 
 
 def _value_at(path: str, body: bytes) -> Any:
@@ -215,7 +223,7 @@ def check(request: ChatRequest) -> None:
     check_ranges(values)
     if request.max_completion_tokens is not None:  # the newer name of max_tokens; it wins
         check_ranges({**values, "max_tokens": request.max_completion_tokens}, _COMPLETION_NAME)
-    check_stops("stop", request.stops)
+    check_stops("stop", request.stops())
     if request.stream_options is not None and not request.stream:
         raise InvalidArgumentError("stream_options", "set", 'absent unless "stream" is true')
     check_logit_bias("logit_bias", logit_bias(request))
@@ -233,6 +241,11 @@ def _check_messages(messages: list[ChatMessage] | None) -> None:
     if not messages or len(messages) > MAX_MESSAGES:
         shown = "absent" if messages is None else f"{len(messages)} messages"
         raise InvalidArgumentError("messages", shown, f"1 to {MAX_MESSAGES} messages")
+    part_count = sum(len(m.content) for m in messages if isinstance(m.content, list))
+    if part_count > MAX_PARTS:
+        raise InvalidArgumentError(
+            "messages", f"{part_count} parts", f"at most {MAX_PARTS} parts in all"
+        )
     for index, message in enumerate(messages):
         if message.content is None and message.role != "assistant":
             raise InvalidArgumentError(
@@ -242,8 +255,12 @@ def _check_messages(messages: list[ChatMessage] | None) -> None:
 
 def logit_bias(request: ChatRequest) -> Mapping[int, float]:
     """`logit_bias` by token id. Raises InvalidArgumentError for a key that is no token id."""
-    biases = {}
-    for key, bias in (request.logit_bias or {}).items():
+    kind = dict[str, float] | None
+    by_key: dict[str, float] = (
+        read_tree("logit_bias", request.logit_bias, kind, MAX_BIASES_BYTES) or {}
+    )
+    biases: dict[int, float] = {}
+    for key, bias in by_key.items():
         if not key.isascii() or not key.isdigit() or len(key) > 9:
             raise InvalidArgumentError("logit_bias", key, "an object whose keys are token ids")
         biases[int(key)] = bias

@@ -73,7 +73,7 @@ class OpenAIServicer(openai_pb2_grpc.OpenAIServiceServicer):
     ) -> _Bodies:
         """POST /v1/chat/completions."""
         chat = await self._parsed(request)
-        model = self._pool.model(chat.model).name
+        model = self._pool.model(chat.model or "").name
         timeout_s = self._settings.generation_timeout_s
         remaining_s = min(context.time_remaining() or timeout_s, timeout_s)
         generation = openai_wire.generation_request(

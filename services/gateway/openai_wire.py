@@ -48,9 +48,10 @@ def generation_request(
         render.enable_thinking = thinking
     if split is not None:
         render.split_reasoning = split
-    if request.template_variables:
-        render.template_variables.update(request.template_variables)
-    for tool in request.tools or ():
+    variables = request.template_variables()
+    if variables:
+        render.template_variables.update(variables)
+    for tool in request.tool_list():
         render.tools.add().update(tool)
     return GenerationRequest(
         generation_id=generation_id,
@@ -60,7 +61,7 @@ def generation_request(
         render_options=render,
         sampling=_sampling(request),
         choice_count=request.n or 1,
-        stop=tuple(request.stops),
+        stop=tuple(request.stops()),
         split_reasoning=bool(split),
         ignore_eos=bool(request.ignore_eos),
         max_tokens=min(max_tokens, _UINT32_MAX) if max_tokens else None,

@@ -27,6 +27,10 @@ from services.runtime.errors import InvalidArgumentError, UnimplementedError
 from services.runtime.sampling_ranges import PRIORITIES
 
 MAX_MESSAGES = 1024
+MAX_PARTS = 1024
+"""Over all messages."""
+MAX_RENDER_BYTES = 160 * 1024
+"""Template variables and tools."""
 _ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _SCALARS = [
     "temperature",
@@ -69,6 +73,12 @@ def generation_request(
     if not 0 < len(request.messages) <= MAX_MESSAGES:
         count = len(request.messages)
         raise InvalidArgumentError("messages", f"{count} messages", f"1 to {MAX_MESSAGES}")
+    part_count = sum(len(message.parts.parts) for message in request.messages)
+    if part_count > MAX_PARTS:
+        raise InvalidArgumentError("messages", f"{part_count} parts", f"at most {MAX_PARTS} in all")
+    size = request.render.ByteSize()
+    if size > MAX_RENDER_BYTES:
+        raise InvalidArgumentError("render", f"{size} bytes", f"at most {MAX_RENDER_BYTES} bytes")
     sampling = request.sampling
     check_sampling(sampling)
     return GenerationRequest(

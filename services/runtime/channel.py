@@ -41,6 +41,9 @@ SERVER_OPTIONS = [
     # Clients ping every 10-30 s through a silent prefill: never answer with too_many_pings.
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
     ("grpc.http2.max_ping_strikes", 0),  # 0: no limit
+    # The edge lets 60 KiB of headers pass and says so; gRPC's own 8 to 16 KiB would refuse at random behind it.
+    ("grpc.max_metadata_size", 64 * 1024),
+    ("grpc.absolute_max_metadata_size", 128 * 1024),
     ("grpc.so_reuseport", 0),  # a port that is taken must be an error, not shared
     ("grpc.max_concurrent_streams", 4_096),
 ]

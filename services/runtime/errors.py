@@ -198,9 +198,10 @@ class RequestTooLargeError(ServiceError):
 
     reason = Reason.REQUEST_TOO_LARGE
 
-    def __init__(self, field: str, size_bytes: int, limit_bytes: int) -> None:
+    def __init__(self, field: str, size_bytes: int | None, limit_bytes: int) -> None:
+        shown = "it is" if size_bytes is None else f"{size_bytes} bytes are"
         super().__init__(
-            f"{field}: {size_bytes} bytes are more than the limit of {limit_bytes} bytes.",
+            f"{field}: {shown} more than the limit of {limit_bytes} bytes.",
             metadata={"field": field, "limit_bytes": str(limit_bytes)},
         )
 

@@ -117,7 +117,9 @@ class _Outcome:
         if not isinstance(error, ServiceError):
             _log.error("unexpected", method=self._method, exc_info=error)
             error = InternalError()
-        self.ended(error.row.grpc_code, reason=error.reason.value, message=error.message)
+        # A message may repeat what a user wrote: where it names a field, the field is enough.
+        said = {"field": error.field} if error.field else {"message": error.message}
+        self.ended(error.row.grpc_code, reason=error.reason.value, **said)
         await self._context.abort(
             grpc_code(error), error.message[:MESSAGE_BYTES], ((DETAILS_KEY, details(error)),)
         )

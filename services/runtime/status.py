@@ -4,6 +4,7 @@ import grpc
 from google.protobuf import any_pb2, duration_pb2
 from google.rpc import error_details_pb2, status_pb2
 
+from services.runtime.channel import MAX_MESSAGE_BYTES
 from services.runtime.errors import (
     DOMAIN,
     DeadlineExceededError,
@@ -62,7 +63,7 @@ def from_rpc_error(error: grpc.aio.AioRpcError, peer: str) -> ServiceError:
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
         return DeadlineExceededError(f"{peer} did not answer in time.")
     if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
-        return RequestTooLargeError("message", 0, 0)
+        return RequestTooLargeError("message", None, MAX_MESSAGE_BYTES)
     return InternalError()
 
 

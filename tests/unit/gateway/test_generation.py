@@ -145,6 +145,17 @@ async def test_a_worker_stream_that_just_ends_is_an_error_not_a_hang():
     assert events[-1].error.reason is Reason.INTERNAL
 
 
+async def test_a_fault_of_ours_is_an_error_for_the_reader_not_a_silence():
+    class Broken(ScriptedTokenizer):
+        async def render(self, request, timeout_s):
+            raise RuntimeError("a secret of ours")
+
+    [only] = await played(registry(ScriptedWorker([]), Broken()), request())
+    assert isinstance(only.event, Failed)
+    assert only.event.error.reason is Reason.INTERNAL
+    assert "secret" not in only.event.error.message
+
+
 async def test_a_broken_text_stream_fails_the_generation_and_frees_the_worker():
     tokenizer = ScriptedTokenizer()
     worker = ScriptedWorker([STARTED, WorkerTokens(0, [7]), 30.0, END])

@@ -210,3 +210,41 @@ def test_a_body_that_is_no_json_is_shown_from_its_beginning():
         "body: '{\"model\": ' is not allowed; must be one whole JSON object, in UTF-8 and without "
         "lone surrogates."
     )
+
+
+def nested(depth: int) -> Any:
+    tree: Any = "x"
+    for _ in range(depth):
+        tree = {"a": tree}
+    return tree
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        pytest.param("chat_template_kwargs", {"v": nested(33)}, id="deep variables"),
+        pytest.param("chat_template_kwargs", {"v": [[]] * 10_000}, id="large variables"),
+        pytest.param("chat_template_kwargs", {"v": 10**400}, id="huge number"),
+        pytest.param("chat_template_kwargs", [1], id="variables that are a list"),
+        pytest.param("tools", [{"a": nested(33)}], id="deep tools"),
+        pytest.param("tools", [{}] * 3_000, id="many tools"),
+        pytest.param("tools", [{}] * 100_000, id="large tools"),
+        pytest.param("tools", [5], id="tools that are numbers"),
+        pytest.param("logit_bias", {str(n): 1 for n in range(100_000)}, id="many biases"),
+        pytest.param("stop", ["x"] * 1_000_000, id="a million stops"),
+    ],
+)
+def test_free_form_fields_are_bounded_before_anything_walks_them(field, value):
+    with pytest.raises(InvalidArgumentError) as refused:
+        generation({**HI, field: value})
+    assert refused.value.field.startswith(field)
+
+
+def test_the_parts_of_a_conversation_are_bounded_in_all():
+    message = {"role": "user", "content": [{"type": "text", "text": ""}] * 200}
+    with pytest.raises(InvalidArgumentError, match="1200 parts"):
+        generation({"messages": [message] * 6})
+
+
+def test_a_model_of_null_is_the_default_model():
+    assert parse(b'{"model": null, "messages": []}', ChatRequest).model is None

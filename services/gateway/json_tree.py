@@ -1,0 +1,65 @@
+"""Free-form JSON from a client: bounded in bytes, depth and numbers before anything walks it.
+
+Whoever turns it into protobuf walks it in Python, on the loop; and protobuf's own limits are met only far behind.
+"""
+
+import math
+from typing import Any
+
+import msgspec
+
+from services.gateway.json_words import expectation
+from services.runtime.errors import InvalidArgumentError
+
+MAX_DEPTH = 16
+"""Lists and objects inside each other; google.protobuf.Struct would take 32."""
+
+
+def read_tree(field: str, raw: msgspec.Raw, kind: Any, limit_bytes: int) -> Any:
+    """The value of a field that the body's parser skipped.
+
+    Args:
+        field: its path, for errors.
+        raw: its JSON, known to be well-formed.
+        kind: what it must be, a type as msgspec takes it.
+        limit_bytes: of JSON.
+
+    Raises:
+        InvalidArgumentError: too large, too deep, of another type, or with a number that no double holds.
+    """
+    size = len(memoryview(raw))
+    if size > limit_bytes:
+        raise InvalidArgumentError(field, f"{size} bytes of JSON", f"at most {limit_bytes} bytes")
+    try:
+        value = msgspec.json.decode(raw, type=kind)
+    except msgspec.ValidationError as error:
+        problem = str(error).partition(" - at ")[0]
+        limit = expectation(problem) or "valid"
+        raise InvalidArgumentError(field, msgspec.json.decode(raw), limit) from None
+    except RecursionError:
+        raise InvalidArgumentError(field, "<deeply nested>", f"at most {MAX_DEPTH} deep") from None
+    _check(field, value)
+    return value
+
+
+def _check(field: str, tree: Any) -> None:
+    level, depth = [tree], 0
+    while level:
+        if depth > MAX_DEPTH:
+            raise InvalidArgumentError(field, "<deeply nested>", f"at most {MAX_DEPTH} deep")
+        below: list[Any] = []
+        for value in level:
+            if isinstance(value, dict):
+                below += value.values()
+            elif isinstance(value, list):
+                below += value
+            elif isinstance(value, int | float) and not _is_double(value):
+                raise InvalidArgumentError(field, value, "made of numbers that a double can hold")
+        level, depth = below, depth + 1
+
+
+def _is_double(value: float) -> bool:
+    try:
+        return math.isfinite(float(value))
+    except OverflowError:
+        return False
