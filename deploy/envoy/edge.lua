@@ -32,9 +32,39 @@ local function quoted(message)
   return '"' .. text .. '"'
 end
 
+-- The gateway takes a client's request id only if it is well-formed (services/runtime/logs.py); the answer and the access
+-- log must carry the one that it takes.
+local function well_formed_request_id(headers)
+  local id = headers:get("x-request-id")
+  if id == nil or (#id <= 128 and #id > 0 and not string.find(id, "[^%w._:-]")) then
+    return
+  end
+  local clean = string.sub(string.gsub(id, "[^%w._:-]", ""), 1, 128)
+  if clean == "" then
+    clean = string.format("%08x%08x", math.random(0, 2147483647), math.random(0, 2147483647))
+  end
+  headers:replace("x-request-id", clean)
+end
+
+-- Headers that mean something to gRPC only; a malformed one would be answered as a fault of ours.
+local function remove_grpc_headers(headers)
+  local names = { "grpc-timeout" }
+  for name, _ in pairs(headers) do
+    if string.sub(name, -4) == "-bin" then
+      table.insert(names, name)
+    end
+  end
+  for _, name in ipairs(names) do
+    headers:remove(name)
+  end
+end
+
 function envoy_on_request(handle)
-  local content_type = handle:headers():get("content-type") or ""
+  local headers = handle:headers()
+  well_formed_request_id(headers)
+  local content_type = headers:get("content-type") or ""
   if string.sub(content_type, 1, 16) ~= "application/grpc" then
+    remove_grpc_headers(headers)
     handle:streamInfo():dynamicMetadata():set("hotline.edge", "rest", true)
   end
 end

@@ -12,6 +12,9 @@ from services.runtime.logs import get_logger
 
 _log = get_logger()
 
+PROBE_INTERVAL_S, PROBE_TIMEOUT_S = 5.0, 10.0
+"""A process that is frozen neither ends its watch nor changes its state; it just does not answer a Check."""
+
 FIRST_DELAY_S, LAST_DELAY_S = 0.1, 2.0
 """Between two attempts to watch: doubled from the first to the last."""
 
@@ -19,8 +22,15 @@ FIRST_DELAY_S, LAST_DELAY_S = 0.1, 2.0
 class Upstream:
     """A named process and its health."""
 
-    def __init__(self, name: str, address: str) -> None:
+    def __init__(
+        self,
+        name: str,
+        address: str,
+        probe_interval_s: float = PROBE_INTERVAL_S,
+        probe_timeout_s: float = PROBE_TIMEOUT_S,
+    ) -> None:
         self.name, self.address = name, address
+        self._probe_interval_s, self._probe_timeout_s = probe_interval_s, probe_timeout_s
         self.channel: aio.Channel = open_channel(address)
         self.serving = False
 
@@ -37,13 +47,8 @@ class Upstream:
         delay_s = FIRST_DELAY_S
         while True:
             try:
-                async for response in stub.Watch(health_pb2.HealthCheckRequest()):
-                    serving = response.status == health_pb2.HealthCheckResponse.SERVING
-                    if serving and not self.serving:
-                        await on_serving()
-                    delay_s = FIRST_DELAY_S
-                    await self._set(serving, on_change)
-                reason = "the watch ended"
+                reason = await self._follow(stub, on_serving, on_change)
+                delay_s = FIRST_DELAY_S
             except aio.AioRpcError as error:
                 reason = str(error.code())
                 if error.code() is grpc.StatusCode.CANCELLED and self.channel.get_state() is (
@@ -55,6 +60,40 @@ class Upstream:
             await self._set(False, on_change)
             await asyncio.sleep(delay_s)  # back-off between attempts to connect
             delay_s = min(delay_s * 2, LAST_DELAY_S)
+
+    async def _follow(
+        self,
+        stub: health_pb2_grpc.HealthStub,
+        on_serving: Callable[[], Awaitable[None]],
+        on_change: Callable[[], Awaitable[None]],
+    ) -> str:
+        """Follow one watch to its end, or until the process no longer answers; returns which."""
+
+        async def read() -> str:
+            async for response in stub.Watch(health_pb2.HealthCheckRequest()):
+                serving = response.status == health_pb2.HealthCheckResponse.SERVING
+                if serving and not self.serving:
+                    await on_serving()
+                await self._set(serving, on_change)
+            return "the watch ended"
+
+        async def probe() -> str:
+            while True:
+                await asyncio.sleep(self._probe_interval_s)
+                try:
+                    request = health_pb2.HealthCheckRequest()
+                    await stub.Check(request, timeout=self._probe_timeout_s)
+                except aio.AioRpcError as error:
+                    return f"no answer to a probe: {error.code()}"
+
+        tasks = [asyncio.create_task(read()), asyncio.create_task(probe())]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            return await done.pop()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
 
     async def _set(self, serving: bool, on_change: Callable[[], Awaitable[None]]) -> None:
         if serving != self.serving:

@@ -7,9 +7,10 @@ from contextlib import aclosing
 from typing import Any, TypeAlias
 
 import grpc
+from google.protobuf.message import DecodeError
 from grpc import aio
 
-from services.runtime.errors import InternalError, ServiceError
+from services.runtime.errors import InternalError, InvalidArgumentError, ServiceError
 from services.runtime.logs import REQUEST_ID_KEY, bind_request_id, get_logger
 from services.runtime.status import DETAILS_KEY, MESSAGE_BYTES, details, from_rpc_error, grpc_code
 
@@ -20,6 +21,7 @@ _QUIET = ("/grpc.health.v1.Health/", "/grpc.reflection.")
 _Context: TypeAlias = "aio.ServicerContext[Any, Any]"
 _Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any] | None"
 _Unary: TypeAlias = Callable[[Any, _Context], Awaitable[Any]]
+_Read: TypeAlias = Callable[[Any], Any]
 _Stream: TypeAlias = Callable[[Any, _Context], AsyncIterator[Any]]
 
 
@@ -40,25 +42,45 @@ class ErrorInterceptor(aio.ServerInterceptor):
         if handler is None:
             return None
         method = handler_call_details.method
+        read = _reader(handler.request_deserializer, handler.request_streaming)
         wrap = _wrap_stream if handler.response_streaming else _wrap_unary
-        kinds = (
+        kind = "_".join(
             "stream" if streaming else "unary"
             for streaming in (handler.request_streaming, handler.response_streaming)
         )
-        kind = "_".join(kinds)
         build = getattr(grpc, f"{kind}_rpc_method_handler")
-        behaviour = wrap(method, getattr(handler, kind))
+        # No deserialiser of gRPC's: it would answer bytes that are no message in its own words.
         wrapped: _Handler = build(
-            behaviour, handler.request_deserializer, handler.response_serializer
+            wrap(method, getattr(handler, kind), read), None, handler.response_serializer
         )
         return wrapped
 
 
-def _wrap_unary(method: str, behaviour: _Unary) -> _Unary:
+def _reader(deserialise: Callable[[bytes], Any] | None, streaming: bool) -> _Read:
+    """What makes a request, or a stream of them, of the bytes that came."""
+
+    def one(data: bytes) -> Any:
+        if deserialise is None:
+            return data
+        try:
+            return deserialise(data)
+        except DecodeError:
+            raise InvalidArgumentError(
+                "message", f"<{len(data)} bytes>", "this method's request, with strings in UTF-8"
+            ) from None
+
+    async def many(stream: AsyncIterator[bytes]) -> AsyncGenerator[Any, None]:
+        async for data in stream:
+            yield one(data)
+
+    return many if streaming else one
+
+
+def _wrap_unary(method: str, behaviour: _Unary, read: _Read) -> _Unary:
     async def call(request: Any, context: _Context) -> Any:
         outcome = _Outcome(method, context)
         try:
-            response = await behaviour(request, context)
+            response = await behaviour(read(request), context)
         except BaseException as error:
             await outcome.failed(error)
             raise
@@ -68,11 +90,11 @@ def _wrap_unary(method: str, behaviour: _Unary) -> _Unary:
     return call
 
 
-def _wrap_stream(method: str, behaviour: _Stream) -> _Stream:
+def _wrap_stream(method: str, behaviour: _Stream, read: _Read) -> _Stream:
     async def call(request: Any, context: _Context) -> AsyncGenerator[Any, None]:
         outcome = _Outcome(method, context)
         try:
-            responses: Any = behaviour(request, context)
+            responses: Any = behaviour(read(request), context)
             if isinstance(responses, Awaitable):
                 await (
                     responses

@@ -123,8 +123,14 @@ class VllmEngine:
         except VLLMClientError as error:
             raise _refused(job.sampling) from error
         except EngineGenerateError as error:
+            if job.sampling.constraint is not None:  # found wrong only when the engine compiled it
+                raise _refused(job.sampling) from error
             _log.error("the engine failed a generation", exc_info=error)
             raise InternalError from error
+        except InternalError as error:
+            if job.sampling.constraint is not None:
+                raise _refused(job.sampling) from error
+            raise
         finally:
             # Closes the moment between vLLM's taking the request and its knowing how to take it back.
             if not engine.errored:

@@ -134,3 +134,49 @@ def test_an_unknown_route_and_a_wrong_method_have_the_same_shape(http):
 @pytest.mark.parametrize("route", ["/completions", "/tokenize", "/detokenize"])
 def test_what_is_not_built_says_so(http, route):
     assert refusal(http.post(route, json={"prompt": "x"}), 501)["code"] == "unimplemented"
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        pytest.param({"grpc-timeout": "zz"}, id="grpc-timeout"),
+        pytest.param({"x-bin-bin": "%%%"}, id="binary metadata"),
+        pytest.param({"cookie": "c" * 12_000}, id="12 KB of cookies"),
+        pytest.param({"cookie": "c" * 40_000}, id="40 KB of cookies"),
+    ],
+)
+def test_headers_that_mean_nothing_to_rest_do_no_harm(http, headers):
+    assert http.post("/chat/completions", json=GOOD, headers=headers).status_code == 200
+
+
+def test_a_model_id_that_is_no_utf8_is_a_client_error(http):
+    error = refusal(http.get("/models/%ff"))
+    assert "Unexpected" not in error["message"]
+
+
+@pytest.mark.parametrize("request_id", ["a b", "{x}", "é", "x" * 300])
+def test_a_malformed_request_id_is_mended_at_the_edge(http, stack, request_id):
+    headers = {"x-request-id": request_id.encode("latin-1")}
+    answer = http.post("/chat/completions", json=GOOD, headers=headers)
+    taken = answer.headers["x-request-id"]
+    assert 0 < len(taken) <= 128
+    assert taken in (stack.folder / "gateway.log").read_text(encoding="utf-8")
+
+
+def test_what_a_user_wrote_is_not_in_the_log(http, stack):
+    body = {**GOOD, "messages": [{"role": "user", "content": {"secret": "hunter2"}}]}
+    refusal(http.post("/chat/completions", json=body))
+    for log in stack.folder.glob("*.log"):
+        assert "hunter2" not in log.read_text(encoding="utf-8")
+
+
+def test_a_conversation_nested_too_deeply_is_refused_at_once(http):
+    tree: object = "x"
+    for _ in range(40):
+        tree = {"a": tree}
+    error = refusal(
+        http.post(
+            "/chat/completions", json={**GOOD, "chat_template_kwargs": {"v": tree}}, timeout=5
+        )
+    )
+    assert error["param"] == "chat_template_kwargs"

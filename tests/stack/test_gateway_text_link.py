@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from hotline.v1 import tokenizer_pb2, tokenizer_pb2_grpc
 
-from services.gateway.ports import TextOptions, TextOutput
+from services.gateway.interfaces import TextOptions, TextOutput
 from services.gateway.text_link import TextLink
 from services.runtime.channel import open_channel
 from services.runtime.errors import ServiceError, UnavailableError

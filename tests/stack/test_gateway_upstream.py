@@ -1,6 +1,8 @@
 """Health as the gateway sees it: through warm-up, sudden death and return."""
 
 import asyncio
+import signal
+import sys
 
 from grpc import aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
@@ -84,3 +86,45 @@ async def test_a_peer_counts_only_after_it_told_what_it_serves():
     await asyncio.wait((watching,))
     await upstream.close()
     await peer.die()
+
+
+async def test_a_peer_that_is_frozen_no_longer_counts_and_counts_again_when_it_thaws(tmp_path):
+    program = tmp_path / "peer.py"
+    program.write_text(FROZEN_PEER)
+    peer = await asyncio.create_subprocess_exec(
+        sys.executable, str(program), stdout=asyncio.subprocess.PIPE
+    )
+    assert peer.stdout is not None
+    port = int(await asyncio.wait_for(peer.stdout.readline(), LIMIT_S))
+    upstream = Upstream("worker-0", f"127.0.0.1:{port}", 0.2, 0.5)
+    watching = asyncio.create_task(upstream.watch(nothing, nothing))
+    try:
+        await until(lambda: upstream.serving)
+        peer.send_signal(signal.SIGSTOP)
+        await until(lambda: not upstream.serving)
+        peer.send_signal(signal.SIGCONT)
+        await until(lambda: upstream.serving)
+    finally:
+        peer.kill()
+        await peer.wait()
+        watching.cancel()
+        await asyncio.wait((watching,))
+        await upstream.close()
+
+
+FROZEN_PEER = """
+import asyncio
+from grpc import aio
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+
+async def main():
+    server, servicer = aio.server(), health.aio.HealthServicer()
+    health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
+    await servicer.set("", health_pb2.HealthCheckResponse.SERVING)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    print(port, flush=True)
+    await server.wait_for_termination()
+
+asyncio.run(main())
+"""
