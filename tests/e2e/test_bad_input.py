@@ -180,3 +180,8 @@ def test_a_conversation_nested_too_deeply_is_refused_at_once(http):
         )
     )
     assert error["param"] == "chat_template_kwargs"
+
+
+def test_a_query_does_not_overwrite_what_the_path_says(http):
+    answer = http.get("/models/autoglm-phone-9b?model=zzz")
+    assert (answer.status_code, answer.json()["id"]) == (200, "autoglm-phone-9b")
