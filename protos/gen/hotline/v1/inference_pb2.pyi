@@ -106,7 +106,7 @@ class GenerateRequest(_message.Message):
     """A pool preference such as "fast" or "best"; unknown words are ignored. At most 32 bytes."""
     @_builtins.property
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[_conversation_pb2.Message]:
-        """1 to 1,024 messages; the last one is the user's."""
+        """1 to 1,024 messages with at most 1,024 parts in all."""
 
     @_builtins.property
     def sampling(self) -> _sampling_pb2.SamplingParameters:
@@ -114,7 +114,7 @@ class GenerateRequest(_message.Message):
 
     @_builtins.property
     def render(self) -> _conversation_pb2.RenderOptions:
-        """How to render."""
+        """How to render; at most 160 KiB with all template variables and tools."""
 
     @_builtins.property
     def disconnect(self) -> Global___DisconnectPolicy:
