@@ -15,7 +15,9 @@ MAX_DEPTH = 16
 """Lists and objects inside each other; google.protobuf.Struct would take 32."""
 
 
-def read_tree(field: str, raw: msgspec.Raw, kind: Any, limit_bytes: int) -> Any:
+def read_tree(
+    field: str, raw: msgspec.Raw, kind: Any, limit_bytes: int, depth: int = MAX_DEPTH
+) -> Any:
     """The value of a field that the body's parser skipped.
 
     Args:
@@ -23,6 +25,7 @@ def read_tree(field: str, raw: msgspec.Raw, kind: Any, limit_bytes: int) -> Any:
         raw: its JSON, known to be well-formed.
         kind: what it must be, a type as msgspec takes it.
         limit_bytes: of JSON.
+        depth: how many lists and objects may be inside each other.
 
     Raises:
         InvalidArgumentError: too large, too deep, of another type, or with a number that no double holds.
@@ -37,16 +40,16 @@ def read_tree(field: str, raw: msgspec.Raw, kind: Any, limit_bytes: int) -> Any:
         limit = expectation(problem) or "valid"
         raise InvalidArgumentError(field, msgspec.json.decode(raw), limit) from None
     except RecursionError:
-        raise InvalidArgumentError(field, "<deeply nested>", f"at most {MAX_DEPTH} deep") from None
-    _check(field, value)
+        raise InvalidArgumentError(field, "<deeply nested>", f"at most {depth} deep") from None
+    _check(field, value, depth)
     return value
 
 
-def _check(field: str, tree: Any) -> None:
+def _check(field: str, tree: Any, limit: int) -> None:
     level, depth = [tree], 0
     while level:
-        if depth > MAX_DEPTH:
-            raise InvalidArgumentError(field, "<deeply nested>", f"at most {MAX_DEPTH} deep")
+        if depth > limit:
+            raise InvalidArgumentError(field, "<deeply nested>", f"at most {limit} deep")
         below: list[Any] = []
         for value in level:
             if isinstance(value, dict):

@@ -19,6 +19,7 @@ MAX_TOOLS_BYTES = 128 * 1024
 MAX_VARIABLES_BYTES = 16 * 1024
 MAX_BIASES_BYTES = 64 * 1024
 MAX_STOPS_BYTES = 32 * 1024
+MAX_SCHEMA_BYTES, MAX_SCHEMA_DEPTH = 64 * 1024, 64
 _SHOWN_BYTES = 60
 _CHOICES = {
     "].role": "system, developer, user, assistant or tool",
@@ -28,6 +29,10 @@ _CHOICES = {
 """What may stand where msgspec says no more than "invalid", by the end of the path."""
 _PATH = re.compile(r"(?P<problem>.*?)(?: - at `(?P<path>.*)`)?", re.DOTALL)
 _STEP = re.compile(r"\.?([^.\[\]]+)|\[(\d+)\]")
+
+
+_ABSENT = msgspec.Raw(b"null")
+"""Free-form fields are skipped by the parser and read by json_tree, within limits."""
 
 
 class ImageUrl(msgspec.Struct):
@@ -53,7 +58,7 @@ class ChatMessage(msgspec.Struct):
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: str | list[TextPart | ImagePart] | None = None
-    tool_calls: list[Any] | None = None
+    tool_calls: msgspec.Raw = _ABSENT
     tool_call_id: str | None = None
 
 
@@ -66,7 +71,7 @@ class StreamOptions(msgspec.Struct):
 class JsonSchema(msgspec.Struct):
     """`response_format.json_schema`."""
 
-    schema: dict[str, Any]
+    schema: msgspec.Raw
 
 
 class ResponseFormat(msgspec.Struct):
@@ -74,10 +79,6 @@ class ResponseFormat(msgspec.Struct):
 
     type: Literal["text", "json_object", "json_schema"]
     json_schema: JsonSchema | None = None
-
-
-_ABSENT = msgspec.Raw(b"null")
-"""Free-form fields are skipped by the parser and read by json_tree, within limits."""
 
 
 class Switches(msgspec.Struct):
@@ -120,7 +121,7 @@ class ChatRequest(ExtraBody):
     ignore_eos: bool | None = None
     priority: int | None = None
     tools: msgspec.Raw = _ABSENT
-    tool_choice: Any = None
+    tool_choice: msgspec.Raw = _ABSENT
     extra_body: ExtraBody | None = None
 
     def stops(self) -> list[str]:
@@ -228,8 +229,13 @@ def check(request: ChatRequest) -> None:
         raise InvalidArgumentError("stream_options", "set", 'absent unless "stream" is true')
     check_logit_bias("logit_bias", logit_bias(request))
     form = request.response_format
-    if form is not None and form.type == "json_schema" and form.json_schema is None:
-        raise InvalidArgumentError("response_format.json_schema", None, "an object")
+    if form is not None and form.type == "json_schema":
+        if form.json_schema is None:
+            raise InvalidArgumentError("response_format.json_schema", None, "an object")
+        field = "response_format.json_schema.schema"
+        read_tree(
+            field, form.json_schema.schema, dict[str, Any], MAX_SCHEMA_BYTES, MAX_SCHEMA_DEPTH
+        )
     if request.logprobs or request.top_logprobs:
         raise UnimplementedError("logprobs")
 

@@ -1,7 +1,5 @@
 """A chat request as the gateway's own: messages and parameters become hotline.v1, as native clients send them."""
 
-import json
-
 from hotline.v1 import conversation_pb2, sampling_pb2
 
 from services.gateway import openai_request
@@ -71,7 +69,7 @@ def generation_request(
 
 
 def _message(message: ChatMessage) -> conversation_pb2.Message:
-    if message.tool_calls:
+    if bytes(message.tool_calls) not in (b"null", b"[]"):
         raise UnimplementedError("messages[].tool_calls")
     wire = conversation_pb2.Message(
         role=_ROLES[message.role], tool_call_id=message.tool_call_id or ""
@@ -101,5 +99,5 @@ def _sampling(request: ChatRequest) -> sampling_pb2.SamplingParameters:
     if form is not None and form.type == "json_object":
         sampling.structured_output.json_object = True
     elif form is not None and form.json_schema is not None:
-        sampling.structured_output.json_schema = json.dumps(form.json_schema.schema)
+        sampling.structured_output.json_schema = bytes(form.json_schema.schema).decode()
     return sampling

@@ -248,3 +248,34 @@ def test_the_parts_of_a_conversation_are_bounded_in_all():
 
 def test_a_model_of_null_is_the_default_model():
     assert parse(b'{"model": null, "messages": []}', ChatRequest).model is None
+
+
+def schema(value: Any) -> dict[str, Any]:
+    return {"type": "json_schema", "json_schema": {"name": "n", "schema": value}}
+
+
+def test_a_schema_goes_on_as_it_was_written():
+    body = b'{"messages":[{"role":"user","content":"Hi"}],"response_format":{"type":"json_schema",'
+    body += b'"json_schema":{"schema":{"type" : "object"}}}}'
+    request = openai_wire.generation_request(parse(body, ChatRequest), "g", "m", "o", 1.0)
+    assert request.sampling.structured_output.json_schema == '{"type" : "object"}'
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        pytest.param({"v": [0] * 100_000}, id="large"),
+        pytest.param(nested(100), id="deep"),
+        pytest.param([1], id="a list"),
+    ],
+)
+def test_a_schema_is_bounded(value):
+    with pytest.raises(InvalidArgumentError) as refused:
+        generation({**HI, "response_format": schema(value)})
+    assert refused.value.field == "response_format.json_schema.schema"
+
+
+def test_calls_of_tools_in_the_history_say_that_they_are_not_built():
+    message = {"role": "assistant", "content": None, "tool_calls": [{"id": "1"}]}
+    with pytest.raises(UnimplementedError, match="tool_calls"):
+        generation({"messages": [message, *HI["messages"]]})
