@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import openai
+import psutil
 from PIL import Image, ImageDraw
 
 READY_LINE = "Model service is ready! Endpoint: /v1/chat/completions"
@@ -155,7 +156,7 @@ async def ask(client: openai.AsyncOpenAI, title: str, question: str, image: str 
 def table(stack: Stack, answers: dict[str, Answer]) -> str:
     """The times, a line each."""
     rows = [
-        ("set-up (make setup)", set_up_time()),
+        ("set-up", set_up_time()),
         ("load: worker serving after", f"{stack.loaded_s:.1f} s"),
         ("ready: chain answers after", f"{stack.ready_s:.1f} s"),
     ]
@@ -165,15 +166,30 @@ def table(stack: Stack, answers: dict[str, Answer]) -> str:
     longest = max(answers.values(), key=lambda answer: answer.tokens)
     rows.append(("the longest answer's speed", f"{longest.tokens_per_s:.0f} tokens/s"))
     width = max(len(name) for name, _ in rows)
-    rule = "-" * (width + 14)
-    return "\n".join(["", rule, *(f"{name:<{width}}  {value:>12}" for name, value in rows), rule])
+    lines = [f"{name:<{width}}  {value:>12}" for name, value in rows]
+    rule = "-" * max(map(len, lines))
+    return "\n".join(["", rule, *lines, rule])
 
 
 def set_up_time() -> str:
-    """How long `make setup` took when it last had something to do."""
+    """How long `make setup` took, and whether that was in this run of make."""
     if not SET_UP_STAMP.is_file():
         return "not by make"
-    return f"{float(SET_UP_STAMP.read_text().split()[1]):.0f} s"
+    took = f"{float(SET_UP_STAMP.read_text().split()[1]):.0f} s"
+    start_s = make_start_s()
+    if start_s is not None and SET_UP_STAMP.stat().st_mtime >= start_s:
+        return took
+    return f"already done ({took} when it was made)"
+
+
+def make_start_s() -> float | None:
+    """When the make that runs this was started, in Unix time; None where none does."""
+    starts = [
+        parent.create_time()
+        for parent in psutil.Process().parents()
+        if parent.name() in ("make", "gmake")
+    ]
+    return min(starts, default=None)
 
 
 async def demonstrate(config: str) -> None:

@@ -1,4 +1,6 @@
 """Makes .venv: `make setup`. Runs on the system's Python, with nothing installed; quick when there is nothing to do.
+A Python that is too old (from 3.6) must come as far as the message that says so: no newer syntax here, and annotations that
+it cannot evaluate in quotes.
 
 The order matters. torch comes first, as its CPU build: from wherever pip is set up to look, else from PyTorch's own
 index, which is named for that one package only (pip would ask a further index about every package, and wait for it).
@@ -98,7 +100,7 @@ def pip(*arguments: str, quiet: bool = False) -> None:
     subprocess.run([*command, *arguments], check=True, timeout=3600, **hidden)
 
 
-def step(name: str, action: Callable[[], None]) -> None:
+def step(name: str, action: "Callable[[], None]") -> None:
     """Say what is being done, and what failed."""
     print(f"set-up: {name} ...", flush=True)
     try:

@@ -1,88 +1,38 @@
-"""The `hotline` command. Imports of a subcommand happen when it runs, so that help is quick."""
+"""The `hotline` command: how it ends where it is interrupted, or where nobody reads on.
 
-import argparse
-import json
+Imports nothing that is not there already: Ctrl-C during an import is an interruption as any other.
+"""
+
 import os
 import sys
-from collections.abc import Sequence
-from importlib import import_module, metadata
-from pathlib import Path
 
-SERVICES = {
-    "gateway": "services.gateway.__main__",
-    "tokenizer": "services.tokenizer.__main__",
-    "worker": "services.worker.__main__",
-    "edge": "services.cli.edge",
-}
-"""Subcommands that run one process, and the module whose `main` does so."""
+_INTERRUPTED = 130  # as shells report SIGINT
+_NOBODY_READS = 141  # and SIGPIPE
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """Every subcommand and option."""
-    parser = argparse.ArgumentParser(
-        prog="hotline",
-        description="Keeps a multimodal phone-agent model resident, warmed and on the line.",
-    )
-    version = metadata.version("hotline-serving")
-    parser.add_argument("--version", action="version", version=f"hotline {version}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-
-    up = commands.add_parser("up", help="start the whole stack on this machine; Ctrl-C stops it")
-    up.add_argument(
-        "--config",
-        default="tiny-cpu",
-        metavar="FILE",
-        help="a YAML file, or the name of one in deploy/config: tiny-cpu (default), sim",
-    )
-    up.add_argument(
-        "--port", type=int, help="listen there instead of the configured port; 0: any free one"
-    )
-
-    chat = commands.add_parser("chat", help="ask the model over gRPC and stream the answer")
-    chat.add_argument("text", metavar="TEXT")
-    chat.add_argument("--image", type=Path, metavar="FILE", help="a screenshot to ask about")
-    chat.add_argument("--address", default="127.0.0.1:8000", metavar="HOST:PORT")
-    chat.add_argument("--model", default="", help="a name or alias; default: the server's")
-    chat.add_argument("--no-think", action="store_true", help="answer without thinking first")
-    chat.add_argument("--max-tokens", type=int, metavar="N", help="longest answer, in tokens")
-    chat.add_argument("--timeout", type=float, default=300.0, metavar="S", help="in seconds; 300")
-
-    for name in SERVICES:
-        service = commands.add_parser(
-            name, help=f"run one {name}, configured by HOTLINE_{name.upper()}_* variables"
-        )
-        service.add_argument(
-            "--environment",
-            type=Path,
-            metavar="FILE",
-            help="a JSON object of further variables; it then ends with its parent",
-        )
-    return parser
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: list[str] | None = None) -> int:
     """Run a subcommand; returns its exit code."""
-    options = build_parser().parse_args(arguments)
-    if options.command == "up":
-        from services.cli import up
+    try:
+        from services.cli.command_line import run
 
-        return up.main(options.config, options.port)
-    if options.command == "chat":
-        from services.cli import chat
+        try:
+            return run(arguments)
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()  # here, where a reader that has gone can still be handled
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    except BrokenPipeError:
+        _discard_output()
+        return _NOBODY_READS
 
-        return chat.main(options)
-    return run_service(options.command, options.environment)
 
-
-def run_service(name: str, environment_file: Path | None) -> int:
-    """Run one process with its settings; a setting that it refuses is told in a line each."""
-    from services.runtime.parent import die_with_parent
-
-    if environment_file is not None:
-        die_with_parent()  # before the imports, which take seconds: a supervisor may be killed meanwhile
-        os.environ.update(json.loads(environment_file.read_text(encoding="utf-8")))
-    code: int = import_module(SERVICES[name]).main()
-    return code
+def _discard_output() -> None:
+    """What is still in the buffers goes nowhere: the interpreter flushes them at its end and would complain."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            os.dup2(nowhere, stream.fileno())
 
 
 if __name__ == "__main__":

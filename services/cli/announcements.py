@@ -1,7 +1,8 @@
 """A plug-in of supervisord: tells `hotline up`, on standard output, what becomes of the processes.
 
 One JSON object a line: {"process": name, "state": supervisord's word, "exit_code": number or null}.
-It also ties supervisord's life to that of `up`, and kills everything at once on SIGUSR1, the second Ctrl-C.
+It also ties supervisord's life to that of `up`, kills everything at once on SIGUSR1, the second Ctrl-C, and reminds
+processes that are to stop.
 """
 
 import json
@@ -13,6 +14,7 @@ from typing import Any
 from supervisor import events
 from supervisor.states import getProcessStateDescription
 
+from services.cli.reminders import Reminders
 from services.runtime.parent import die_with_parent
 
 KILL_ALL = signal.SIGUSR1
@@ -29,6 +31,9 @@ def create(supervisord: Any, parent_pid: str) -> Announcements:
     if os.getppid() != int(parent_pid):
         sys.exit("hotline up has ended")  # it did so before the line above
     events.subscribe(events.ProcessStateEvent, _announce)
+    reminders = Reminders(supervisord)
+    signal.signal(signal.SIGALRM, reminders.send)
+    events.subscribe(events.ProcessStateStoppingEvent, reminders.begin)
     signal.signal(KILL_ALL, lambda *_: _kill_all(supervisord))
     return Announcements()
 

@@ -2,12 +2,12 @@
 
 import argparse
 import asyncio
+import json
 import sys
-from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from google.protobuf import json_format
-from grpc import aio
+from grpc import StatusCode, aio
 from hotline.v1 import (
     conversation_pb2,
     error_pb2,
@@ -17,8 +17,9 @@ from hotline.v1 import (
     sampling_pb2,
 )
 
+from services.cli.screenshot import read_screenshot
 from services.runtime.channel import open_channel
-from services.runtime.status import from_rpc_error
+from services.runtime.status import DETAILS_KEY, from_rpc_error
 
 _DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
 _INTERRUPTED = 130  # as shells report SIGINT
@@ -28,8 +29,6 @@ def main(options: argparse.Namespace) -> int:
     """Ask, stream, and return 0, or 1 with the reason on standard error."""
     try:
         request = make_request(options)
-    except OSError as error:
-        return _fail(f"{options.image}: {error.strerror}")
     except ValueError as error:
         return _fail(f"{error}")
     try:
@@ -40,10 +39,10 @@ def main(options: argparse.Namespace) -> int:
 
 
 def make_request(options: argparse.Namespace) -> inference_pb2.GenerateRequest:
-    """The request of a command line. Raises OSError (the image) or ValueError (a number out of range)."""
+    """The request of a command line. Raises ValueError: the image, or a number out of range."""
     parts = []
     if options.image is not None:
-        data = Path(options.image).read_bytes()
+        data = read_screenshot(options.image)
         parts.append(conversation_pb2.Part(image=conversation_pb2.ImagePart(data=data)))
     parts.append(conversation_pb2.Part(text=options.text))
     message = conversation_pb2.Message(
@@ -72,9 +71,16 @@ async def _ask(address: str, request: inference_pb2.GenerateRequest, timeout_s: 
         except aio.AioRpcError as error:
             screen.end_line()
             failure = from_rpc_error(error, f"the service at {address}")
-            return _fail(f"{failure.message} [{failure.reason.value}]")
+            hint = "; is `hotline up` running?" if _nobody_there(error) else ""
+            return _fail(f"{failure.message} [{failure.reason.value}]{hint}")
     screen.end_line()
     return _fail("the stream ended without a terminal event")
+
+
+def _nobody_there(error: aio.AioRpcError) -> bool:
+    """Whether no service of ours has answered: its own errors carry details."""
+    told = any(key == DETAILS_KEY for key, _ in error.trailing_metadata() or ())
+    return error.code() is StatusCode.UNAVAILABLE and not told
 
 
 class _Screen:
@@ -93,8 +99,7 @@ class _Screen:
             self._write(sys.stderr, text, f"{_DIM}{text}{_PLAIN}")
         elif kind == "action":
             self.end_line()
-            arguments = json_format.MessageToDict(event.action.arguments)
-            print(f"action: {event.action.name} {arguments}", file=sys.stderr)
+            print(_action(event.action), file=sys.stderr)
         elif kind == "finished":
             self.end_line()
             print(_summary(event.finished), file=sys.stderr)
@@ -116,6 +121,25 @@ class _Screen:
         if self._open is not None:
             print(file=self._open, flush=True)
         self._open = None
+
+
+def _action(action: generation_pb2.ActionEvent) -> str:
+    """As the model writes it, `Tap element=[500,700]`; the wire loses the order of the arguments: by name."""
+    arguments = sorted(
+        json_format.MessageToDict(action.arguments).items(),
+        key=lambda item: (item[0] == "end", item[0]),  # a swipe's start comes before its end
+    )
+    written = [f"{name}={_value(value)}" for name, value in arguments]
+    return " ".join(["action:", action.name, *written])
+
+
+def _value(value: Any) -> str:
+    """In JSON. A Struct knows no integers, a screen nothing else."""
+    if isinstance(value, list):
+        return f"[{','.join(map(_value, value))}]"
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _summary(finished: generation_pb2.FinishedEvent) -> str:

@@ -1,13 +1,14 @@
 """What `hotline up` starts: the YAML files of deploy/config, typed and strict."""
 
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from services.cli.address import listening_address
 from services.cli.deployment import deployment_file
-from services.cli.settings_error import explain
+from services.cli.settings_error import explain, kind
 from services.gateway.settings import GatewaySettings
 from services.runtime.settings import ServiceSettings
 from services.tokenizer.settings import TokenizerSettings
@@ -44,7 +45,7 @@ class ModelSection(_Section):
 class EdgeSection(_Section):
     """Where clients come."""
 
-    address: str = Field("127.0.0.1:8000", pattern=r"^.+:\d{1,5}$")
+    address: Annotated[str, AfterValidator(listening_address)] = "127.0.0.1:8000"
     """`host:port`; port 0: any free one."""
 
 
@@ -110,14 +111,20 @@ class Configuration(_Section):
 def find(name: str) -> Path:
     """The file of a configuration: a path, or the bare name of one in deploy/config. Raises ConfigurationError."""
     path = Path(name)
-    if path.is_file():
-        return path
-    if path.name == name and not path.suffix:
-        try:
-            return deployment_file("config", f"{name}.yaml")
-        except FileNotFoundError as error:
-            raise ConfigurationError(f"no configuration {name!r}: {error}") from None
-    raise ConfigurationError(f"no configuration {name!r}: no such file")
+    try:
+        is_folder = path.is_dir()
+        if path.exists() and not is_folder:
+            return path
+        shipped = {file.stem: file for file in deployment_file("config").glob("*.yaml")}
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ConfigurationError(f"no configuration {name!r}: {reason}") from None
+    if name in shipped:
+        return shipped[name]
+    problem = "it is a folder" if is_folder else "no such file"
+    raise ConfigurationError(
+        f"no configuration {name!r}: {problem}; give a YAML file, or a name: {', '.join(sorted(shipped))}"
+    )
 
 
 def load(path: Path) -> Configuration:
@@ -126,6 +133,11 @@ def load(path: Path) -> Configuration:
         document = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ConfigurationError(f"{path}: {error}") from None
+    if not isinstance(document, dict):
+        sections = ", ".join(Configuration.model_fields)
+        raise ConfigurationError(
+            f"{path}: must be a mapping of sections ({sections}), not {kind(document)}"
+        )
     try:
         configuration = Configuration.model_validate(document)
     except ValidationError as error:

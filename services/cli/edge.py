@@ -4,14 +4,16 @@ import ipaddress
 import os
 import shutil
 import sys
+import tempfile
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import yaml
-from pydantic import Field
+from pydantic import AfterValidator, Field
 from pydantic_settings import SettingsConfigDict
 
+from services.cli.address import listening_address, peer_address, split
 from services.cli.deployment import deployment_file
 from services.runtime.parent import die_with_parent
 from services.runtime.settings import ServiceSettings, explain
@@ -25,16 +27,18 @@ class EdgeSettings(ServiceSettings):
 
     model_config = SettingsConfigDict(env_prefix="HOTLINE_EDGE_")
 
-    address: str = Field("127.0.0.1:8000", pattern=r"^.+:\d{1,5}$")
+    address: Annotated[str, AfterValidator(listening_address)] = "127.0.0.1:8000"
     """Where clients come: `host:port`; loopback by default."""
-    gateways: tuple[str, ...] = Field(("127.0.0.1:50051",), min_length=1)
+    gateways: tuple[Annotated[str, AfterValidator(peer_address)], ...] = Field(
+        ("127.0.0.1:50051",), min_length=1
+    )
     """The gateways: `host:port` or `unix:/path`."""
     admin: str = Field("", pattern="^(unix:/.*)?$")
     """Envoy's admin interface, on a unix socket only; empty: none."""
     access_log: str = "/dev/stdout"
     """File of one JSON object per request."""
-    runtime_folder: Path = Path()
-    """An existing folder for the rendered configuration."""
+    runtime_folder: Path | None = None
+    """An existing folder for the rendered configuration; none: a fresh private one where temporary files are."""
     thread_count: int = Field(1, ge=1, le=64)
     """Envoy's worker threads; one carries about 6,000 requests or 60,000 chunks a second."""
 
@@ -72,10 +76,10 @@ def envoy_address(address: str) -> dict[str, Any]:
     """`unix:/path` or `host:port` (IPv6 in brackets) as Envoy's core.v3.Address. Raises ValueError for others."""
     if address.startswith("unix:"):
         return {"pipe": {"path": address.removeprefix("unix:"), "mode": 0o600}}
-    host, separator, port = address.rpartition(":")
-    if not separator or not port.isdecimal() or int(port) > 65535:
+    parts = split(address)
+    if parts is None:
         raise ValueError(f"{address!r} is neither host:port nor unix:/path")
-    return {"socket_address": {"address": host.strip("[]"), "port_value": int(port)}}
+    return {"socket_address": {"address": parts[0], "port_value": parts[1]}}
 
 
 def descriptor_file() -> Path:
@@ -88,7 +92,8 @@ def descriptor_file() -> Path:
 
 def write(settings: EdgeSettings) -> Path:
     """Render into the runtime folder; returns the file."""
-    path = settings.runtime_folder.resolve() / RENDERED_NAME
+    folder = settings.runtime_folder or Path(tempfile.mkdtemp(prefix="hotline-edge-"))  # 0700
+    path = folder.resolve() / RENDERED_NAME
     path.write_text(yaml.safe_dump(render(settings), sort_keys=False), encoding="utf-8")
     return path
 

@@ -9,6 +9,7 @@ _COLOURS = {
     "ready": "green",
     "loading": "yellow",
     "starting": "dim",
+    "stopping": "yellow",
     "stopped": "dim",
     "ended": "red",
 }
@@ -22,6 +23,9 @@ class Progress(Protocol):
     def change(self, process: str, state: str, detail: str = "") -> None:
         """A process is in another state; the same state again shows nothing."""
 
+    def stopping(self) -> None:
+        """From here on everything is on its way down."""
+
     def line(self, text: str) -> None:
         """A line of text, as it is."""
 
@@ -30,11 +34,12 @@ class Progress(Protocol):
 
 
 class PlainProgress:
-    """One line per change, with the seconds since the start."""
+    """One line per change, with the seconds since the start. Where nobody reads on: BrokenPipeError, once."""
 
     def __init__(self, output: TextIO) -> None:
         self._output, self._start_s = output, time.monotonic()
         self._states: dict[str, tuple[str, str]] = {}
+        self._stopping, self._is_read = False, True
 
     def change(self, process: str, state: str, detail: str = "") -> None:
         """Show a change."""
@@ -51,22 +56,35 @@ class PlainProgress:
         """Since this began."""
         return time.monotonic() - self._start_s
 
-    def pending(self) -> list[str]:
-        """Processes that are on their way."""
-        return [
-            name for name, (state, _) in self._states.items() if state in ("starting", "loading")
-        ]
+    def stopping(self) -> None:
+        """From here on everything is on its way down."""
+        self._stopping = True
+
+    def activity(self) -> str:
+        """What is going on, in words; empty where nothing is."""
+        states = {name: state for name, (state, _) in self._states.items()}
+        if self._stopping:
+            left = [name for name, state in states.items() if state not in ("stopped", "ended")]
+            return f"stopping {', '.join(left)}" if left else ""
+        coming = [name for name, state in states.items() if state in ("starting", "loading")]
+        return f"waiting for {', '.join(coming)}" if coming else ""
 
     def line(self, text: str) -> None:
         """Show a line."""
-        print(text, file=self._output, flush=True)
+        if not self._is_read:
+            return
+        try:
+            print(text, file=self._output, flush=True)
+        except BrokenPipeError:
+            self._is_read = False  # the stop that this brings about goes on in silence
+            raise
 
     def close(self) -> None:
         """Nothing spins."""
 
 
 class TerminalProgress(PlainProgress):
-    """The same in colour, above a spinner that names what is being waited for."""
+    """The same in colour, above a spinner that says what is going on."""
 
     def __init__(self, output: TextIO) -> None:
         from rich.console import Console
@@ -77,11 +95,19 @@ class TerminalProgress(PlainProgress):
         self._spinner.start()
 
     def change(self, process: str, state: str, detail: str = "") -> None:
-        """Show a change, and what is still on its way."""
+        """Show a change, and what is still going on."""
         super().change(process, state, detail)
-        waiting = self.pending()
-        if waiting:
-            self._spinner.update(f"waiting for {', '.join(waiting)}")
+        self._spin()
+
+    def stopping(self) -> None:
+        """From here on everything is on its way down."""
+        super().stopping()
+        self._spin()
+
+    def _spin(self) -> None:
+        activity = self.activity()
+        if activity:
+            self._spinner.update(activity)
             self._spinner.start()
         else:
             self._spinner.stop()

@@ -66,6 +66,7 @@ class Stack:
             await _first_end({changes, wanted, *watches}, ready)
         finally:
             self._stopping = True
+            self._progress.stopping()
             others = [ready, wanted, *watches]
             for task in others:
                 task.cancel()
@@ -93,21 +94,21 @@ class Stack:
     def _announce(self) -> None:
         address, model = self._configuration.edge.address, self._configuration.model
         also = f" (also {', '.join(model.aliases)})" if model.aliases else ""
+        engine = str(self._configuration.worker.settings.get("engine", "vllm"))
+        if engine == "sim":
+            engine += " (a simulator: its words mean nothing)"
         lines = [
             "",
             f"  REST    http://{address}/v1",
             f"  gRPC    {address}",
-            f"  model   {model.name}{also}, engine {self._engine}",
-            f"  logs    {self._folder}",
+            f"  model   {model.name}{also}",
+            f"  engine  {engine}",
+            f"  logs    {self._folder} (a clean stop removes it)",
             "",
             READY_LINE,
         ]
         for line in lines:
             self._progress.line(line)
-
-    @property
-    def _engine(self) -> str:
-        return str(self._configuration.worker.settings.get("engine", "vllm"))
 
     async def _follow_health(self, plan: ProcessPlan) -> None:
         async with aclosing(watch(plan.address)) as states:
@@ -130,11 +131,11 @@ class Stack:
     def _take(self, change: Change) -> None:
         if change.state in _WORDS:
             self._progress.change(change.process, _WORDS[change.state])
-        elif change.state in _ENDS and not self._stopping:
+        elif change.state in _ENDS:
             self._serving.discard(change.process)
             how = "" if change.exit_code in (None, -1) else f"exit code {change.exit_code}"
             self._progress.change(change.process, "ended", how)
-            if change.state == "FATAL" or not self._was_ready:
+            if not self._stopping and (change.state == "FATAL" or not self._was_ready):
                 what = "keeps ending; given up" if self._was_ready else "ended while starting"
                 raise StackError(self._with_log(f"{change.process} {what}", change.process))
 
@@ -182,8 +183,8 @@ async def _run(configuration: Configuration, progress: Progress) -> int:
             if stop.is_set():
                 stack.hasten()
             else:
-                progress.line("stopping; once more to hasten")
                 stop.set()
+                progress.line("stopping; once more to hasten")
 
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             asyncio.get_running_loop().add_signal_handler(number, interrupt)
@@ -191,7 +192,7 @@ async def _run(configuration: Configuration, progress: Progress) -> int:
         failed = False
     finally:
         progress.close()
-        if failed:
+        if failed and os.listdir(folder):  # empty where nothing was started
             progress.line(f"the logs stay in {folder}")
         else:
             shutil.rmtree(folder)
@@ -217,9 +218,11 @@ def main(name: str, port: int | None) -> int:
         configuration = _with_port(load(find(name)), port)
         return asyncio.run(_run(configuration, progress))
     except (ConfigurationError, StackError) as error:
-        progress.close()
+        progress.close()  # before the error, which the spinner would write over
         print(f"error: {error}", file=sys.stderr)
         return 1
+    finally:
+        progress.close()  # a spinner hides the cursor
 
 
 def _with_port(configuration: Configuration, port: int | None) -> Configuration:

@@ -1,14 +1,20 @@
 """`hotline up` on the simulator: it starts, restarts what dies, and leaves nothing behind."""
 
+import os
 import signal
 import stat
+import subprocess
+import tempfile
+import time
 from collections.abc import Iterator
 
+import psutil
 import pytest
 from up_process import (
     READY_LINE,
     Up,
     assert_gone,
+    command,
     eventually,
     running_up,
 )
@@ -126,3 +132,42 @@ def test_two_stacks_on_two_ports_do_not_meet(up: Up) -> None:
         assert other.folder != up.folder
         assert up.healthy()
         assert other.healthy()
+
+
+def test_the_banner_says_what_the_engine_is_and_that_the_logs_go(up: Up) -> None:
+    assert "  engine  sim (a simulator: its words mean nothing)" in up.lines
+    assert f"  logs    {up.folder} (a clean stop removes it)" in up.lines
+
+
+@pytest.mark.parametrize("delay_s", [0.0, 0.1, 0.3])
+def test_sigint_just_after_a_process_is_started_does_not_wait_for_its_stop_limit(
+    delay_s: float,
+) -> None:
+    with running_up(*SIM) as up:
+        up.until(lambda line: "starting" in line)
+        time.sleep(delay_s)
+        start_s = time.monotonic()
+        up.process.send_signal(signal.SIGINT)
+        assert up.until_end() == 0
+        assert time.monotonic() - start_s < 20  # a stop limit is 30 s
+
+
+def test_it_stops_quietly_where_nobody_reads_its_output() -> None:
+    with tempfile.TemporaryDirectory(prefix="up-") as folder:
+        up = subprocess.Popen(
+            command("up", *SIM),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "TMPDIR": folder},
+        )
+        assert up.stdout is not None
+        assert "starting" in up.stdout.readline()
+        below = psutil.Process(up.pid).children(recursive=True)
+        up.stdout.close()
+        try:
+            _, error = up.communicate(timeout=40)
+        finally:
+            up.kill()
+    assert (up.returncode, error) == (141, "")
+    assert_gone(below, 1)

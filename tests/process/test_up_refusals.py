@@ -27,7 +27,16 @@ def write(folder: Path, text: str) -> str:
 
 
 def test_an_unknown_configuration_is_named(tmp_path: Path) -> None:
-    assert "no configuration 'nothing'" in refused("--config", "nothing")
+    error = refused("--config", "nothing")
+    assert "no configuration 'nothing'" in error
+    assert "sim, tiny-cpu" in error
+
+
+@pytest.mark.parametrize("text", ["", "hello\n"])
+def test_a_file_that_is_no_mapping_is_told_in_one_line(tmp_path: Path, text: str) -> None:
+    error = refused("--config", write(tmp_path, text))
+    assert "must be a mapping of sections (model, edge," in error
+    assert len(error.splitlines()) == 1
 
 
 def test_an_unknown_key_is_named_with_the_known_ones(tmp_path: Path) -> None:
@@ -37,10 +46,16 @@ def test_an_unknown_key_is_named_with_the_known_ones(tmp_path: Path) -> None:
     assert "max_num_seqs" in error
 
 
-def test_a_missing_model_is_named(tmp_path: Path) -> None:
+def test_a_missing_model_is_named_and_leaves_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
     file = write(tmp_path, "model: {path: nowhere, name: m}\nworker: {engine: sim}\n")
     error = refused("--config", file, "--port", "0")
     assert f"model_path: {tmp_path}/nowhere is no folder" in error
+    assert [*temporary.iterdir()] == []
 
 
 def test_a_port_in_use_is_named() -> None:

@@ -1,6 +1,9 @@
 """`hotline chat` against a small InferenceService: what it sends, shows and returns."""
 
 import asyncio
+import os
+import sys
+from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from pathlib import Path
 
@@ -16,12 +19,13 @@ from hotline.v1 import (
 )
 
 from services.cli import chat
-from services.cli.__main__ import build_parser
-from services.runtime.errors import ModelNotFoundError, ServiceError
+from services.cli.command_line import build_parser
+from services.runtime.errors import ModelNotFoundError, ServiceError, UnavailableError
 from services.runtime.lifecycle import Process, Service
 from services.runtime.settings import ServiceSettings
 
 Event = generation_pb2.GenerationEvent
+PNG = b"\x89PNG\r\n\x1a\n\x00\xff"
 FINISHED = generation_pb2.FinishedEvent(
     reason=generation_pb2.FINISH_REASON_STOP,
     usage=generation_pb2.Usage(prompt_tokens=40, completion_tokens=7, cached_tokens=3),
@@ -99,7 +103,7 @@ async def test_the_answer_is_on_stdout_and_all_else_on_stderr(
     assert shown.out.rstrip() == "do(...)"
     thought, action_line, summary = shown.err.splitlines()
     assert thought == "hm"
-    assert action_line == "action: Tap {'element': [500.0, 750.0]}"
+    assert action_line == "action: Tap element=[500,750]"
     assert summary.startswith("stop: 40 prompt tokens (3 cached), 7 completion tokens")
 
 
@@ -107,13 +111,13 @@ async def test_the_image_goes_as_raw_bytes_before_the_text(
     service: Scripted, tmp_path: Path
 ) -> None:
     image = tmp_path / "screen.png"
-    image.write_bytes(b"\x89PNG\x00\xff")
+    image.write_bytes(PNG)
     service.events = [Event(finished=FINISHED)]
     assert await ask(service, "--image", str(image), "--model", "m", "--no-think") == 0
     (message,) = service.request.messages
     assert message.role == conversation_pb2.ROLE_USER
     first, second = message.parts.parts
-    assert first.image.data == b"\x89PNG\x00\xff"
+    assert first.image.data == PNG
     assert second.text == "the question"
     assert service.request.model == "m"
     assert service.request.render.HasField("enable_thinking")
@@ -168,3 +172,61 @@ async def test_cancelling_it_cancels_the_call(service: Scripted) -> None:
     await asyncio.wait_for(service.left.wait(), 5)
     with pytest.raises(asyncio.CancelledError):
         await asking
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "line"),
+    [
+        pytest.param("Tap", {"element": [0, 999]}, "Tap element=[0,999]", id="point"),
+        pytest.param(
+            "Swipe",
+            {"end": [3, 4], "start": [1, 2]},
+            "Swipe start=[1,2] end=[3,4]",
+            id="two points",
+        ),
+        pytest.param("Type", {"text": '你好 "x"'}, 'Type text="你好 \\"x\\""', id="text"),
+        pytest.param("Wait", {"duration": 1.5}, "Wait duration=1.5", id="fraction"),
+        pytest.param("Back", {}, "Back", id="nothing"),
+    ],
+)
+async def test_an_action_is_written_as_the_model_does(
+    service: Scripted,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+    arguments: dict[str, object],
+    line: str,
+) -> None:
+    action = generation_pb2.ActionEvent(name=name)
+    action.arguments.update(arguments)
+    service.events = [Event(action=action), Event(finished=FINISHED)]
+    assert await ask(service) == 0
+    assert capsys.readouterr().err.splitlines()[0] == f"action: {line}"
+
+
+async def test_a_service_that_says_that_it_is_unavailable_is_running(
+    service: Scripted, capsys: pytest.CaptureFixture[str]
+) -> None:
+    service.error = UnavailableError("all workers are away", retry_delay_s=1)
+    assert await ask(service) == 1
+    error = capsys.readouterr().err
+    assert "all workers are away" in error
+    assert "is `hotline up` running?" not in error
+
+
+@pytest.mark.parametrize("errors_too", [False, True], ids=["stdout", "stdout and stderr"])
+async def test_it_ends_quietly_where_nobody_reads_on(service: Scripted, errors_too: bool) -> None:
+    assert service.process is not None
+    text = Event(text=generation_pb2.TextEvent(text="words " * 100))
+    thought = Event(reasoning=generation_pb2.ReasoningEvent(text="hm"))
+    service.events = [*[text, thought] * 50, Event(finished=FINISHED)]
+    reading, writing = os.pipe()
+    os.close(reading)
+    address = f"127.0.0.1:{service.process.port}"
+    command = [sys.executable, "-m", "services.cli", "chat", "--address", address, "hi"]
+    chatting = await asyncio.create_subprocess_exec(
+        *command, stdin=DEVNULL, stdout=writing, stderr=writing if errors_too else PIPE
+    )
+    os.close(writing)
+    _, error = await asyncio.wait_for(chatting.communicate(), 30)
+    assert chatting.returncode == 141
+    assert not error

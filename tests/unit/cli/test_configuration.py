@@ -62,10 +62,28 @@ def test_the_models_path_is_relative_to_the_file(tmp_path: Path) -> None:
             id="type",
         ),
         pytest.param(GOOD + "worker: {count: 0}\n", "worker.count: Input should be", id="range"),
-        pytest.param(GOOD + "edge: {address: nowhere}\n", "edge.address: String should", id="form"),
+        pytest.param(
+            GOOD + "edge: {address: nowhere}\n",
+            "edge.address: 'nowhere' is not host:port, such as 127.0.0.1:8000",
+            id="form",
+        ),
         pytest.param("model: [\n", "while parsing", id="not YAML"),
-        pytest.param("hello\n", "Input should be a valid dictionary", id="not a mapping"),
-        pytest.param("", "Input should be a valid dictionary", id="empty"),
+        pytest.param(
+            GOOD + "edge: {address: 'a:65536'}\n", "a port of 0 (any free one) to 65535", id="port"
+        ),
+        pytest.param("hello\n", "must be a mapping of sections (model, edge,", id="text"),
+        pytest.param("- model\n", "worker, start_timeout_s), not a list", id="list"),
+        pytest.param("", "start_timeout_s), not empty", id="empty"),
+        pytest.param("# nothing\n", "start_timeout_s), not empty", id="comment"),
+        pytest.param("model: [1]\n", "model: must be a mapping, not a list", id="section list"),
+        pytest.param(
+            GOOD + "worker:\n", "worker: must be a mapping, not empty", id="section empty"
+        ),
+        pytest.param(
+            GOOD + "worker: {environment: 3}\n",
+            "worker.environment: must be a mapping, not a number",
+            id="environment",
+        ),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path: Path, text: str, message: str) -> None:
@@ -87,3 +105,33 @@ def test_every_problem_has_a_line_of_its_own(tmp_path: Path) -> None:
 def test_a_configuration_that_is_not_there_is_named(name: str) -> None:
     with pytest.raises(ConfigurationError, match="no configuration"):
         find(name)
+
+
+def test_what_is_no_mapping_is_told_in_one_line(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        load(write(tmp_path, ""))
+    assert len(str(caught.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize("name", ["nothing", "no/such/file.yaml"])
+def test_a_configuration_that_is_not_there_is_told_the_names_that_are(name: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"no such file; .* a name: sim, tiny-cpu$"):
+        find(name)
+
+
+def test_a_folder_is_said_to_be_one(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"it is a folder; .* a name: sim, tiny-cpu$"):
+        find(str(tmp_path))
+
+
+def test_a_name_is_not_taken_for_the_folder_of_that_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sim").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert find("sim").name == "sim.yaml"
+
+
+def test_a_name_that_no_file_can_have_is_no_traceback() -> None:
+    with pytest.raises(ConfigurationError, match="File name too long"):
+        find("x" * 5000)

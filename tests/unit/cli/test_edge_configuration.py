@@ -1,6 +1,7 @@
 """The edge's one configuration: what the local run changes, and that it agrees with the error table."""
 
 import re
+import stat
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
+from pydantic import ValidationError
 
 from services.cli.deployment import deployment_file
 from services.cli.edge import EdgeSettings, command, envoy_address, render, write
@@ -137,3 +139,31 @@ def test_the_edge_and_the_gateway_have_the_same_body_limit() -> None:
     limit = GatewaySettings.model_fields["max_body_bytes"].default
     assert f"max_request_body_size: {limit}\n" in text
     assert f"limit of {limit} bytes" in text
+
+
+def test_without_a_runtime_folder_it_is_a_fresh_private_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, temporary = tmp_path / "here", tmp_path / "temporary"
+    here.mkdir()
+    temporary.mkdir()
+    monkeypatch.chdir(here)
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    first, second = write(EdgeSettings()), write(EdgeSettings())
+    assert first.parent != second.parent
+    assert first.parent.parent == temporary
+    assert stat.S_IMODE(first.parent.stat().st_mode) == 0o700
+    assert [*here.iterdir()] == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"address": "8000"}, "'8000' is not host:port"),
+        ({"address": "h:70000"}, "a port of 0"),
+        ({"gateways": ("gateway",)}, "'gateway' is neither host:port"),
+    ],
+)
+def test_a_wrong_address_is_refused_in_words(settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValidationError, match=words):
+        EdgeSettings(**settings)

@@ -1,7 +1,9 @@
 """What `up` prints, and who it believes to serve."""
 
 import asyncio
+import contextlib
 import io
+import os
 import re
 from collections.abc import Sequence
 from contextlib import aclosing
@@ -114,3 +116,41 @@ async def test_grpc_without_rest_is_not_a_chain_that_answers(settings: ServiceSe
                 await until_chain_answers(f"127.0.0.1:{process.port}")
     finally:
         await process.stop()
+
+
+def test_what_is_going_on_is_told_while_it_starts_and_while_it_stops() -> None:
+    progress = PlainProgress(io.StringIO())
+    assert progress.activity() == ""
+    progress.change("worker-0", "loading")
+    progress.change("gateway", "ready")
+    assert progress.activity() == "waiting for worker-0"
+    progress.stopping()
+    assert progress.activity() == "stopping worker-0, gateway"
+    progress.change("gateway", "stopping")
+    progress.change("gateway", "stopped")
+    assert progress.activity() == "stopping worker-0"
+    progress.change("worker-0", "ended")
+    assert progress.activity() == ""
+
+
+def test_the_spinner_says_so_from_the_beginning_of_the_stop() -> None:
+    progress = TerminalProgress(io.StringIO())
+    try:
+        progress.change("worker-0", "loading")
+        assert progress._spinner.status == "waiting for worker-0"
+        progress.stopping()
+        assert progress._spinner.status == "stopping worker-0"
+    finally:
+        progress.close()
+
+
+def test_an_output_that_nobody_reads_raises_once_so_that_the_stop_goes_on() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    output = open(writing, "w")  # noqa: SIM115
+    progress = PlainProgress(output)
+    with pytest.raises(BrokenPipeError):
+        progress.line("lost")
+    progress.line("lost too")
+    with contextlib.suppress(BrokenPipeError):
+        output.close()
