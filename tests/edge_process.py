@@ -25,7 +25,8 @@ from hotline.v1 import (
 )
 
 from services.cli.edge import EdgeSettings, command, write
-from services.runtime.errors import Reason, ServiceError, error_class
+from services.runtime.error_table import Reason
+from services.runtime.errors import ServiceError, error_class
 from services.runtime.lifecycle import Process, Service
 from services.runtime.settings import ServiceSettings
 from services.runtime.status import grpc_code

@@ -3,7 +3,7 @@
 --
 -- The gateway's protocol: initial metadata `x-http-status` (and retry-after), one HttpBody with OpenAI's error object,
 -- then the true gRPC status. A bare gRPC error (raised before the handler could speak) gets its body here, with the
--- words of services/runtime/errors.py; tests compare them.
+-- words of services/runtime/error_table.py; tests compare them.
 
 local ERRORS = { -- HTTP status -> OpenAI type, code
   ["400"] = { "invalid_request_error", "invalid_value" },

@@ -5,11 +5,11 @@ from google.protobuf import any_pb2, duration_pb2
 from google.rpc import error_details_pb2, status_pb2
 
 from services.runtime.channel import MAX_MESSAGE_BYTES
+from services.runtime.error_table import Reason
 from services.runtime.errors import (
     DOMAIN,
     DeadlineExceededError,
     InternalError,
-    Reason,
     RequestTooLargeError,
     ServiceError,
     UnavailableError,

@@ -3,11 +3,7 @@
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
-from services.runtime.errors import (
-    GenerationConflictError,
-    InvalidArgumentError,
-    OverloadedError,
-)
+from services.runtime.errors import GenerationConflictError, InvalidArgumentError, OverloadedError
 from services.worker.engine import (
     Engine,
     FeatureTensor,

@@ -6,7 +6,8 @@ import grpc
 import pytest
 from hotline.v1 import error_pb2
 
-from services.runtime.errors import TABLE, Reason, ServiceError, error_class
+from services.runtime.error_table import TABLE, Reason
+from services.runtime.errors import ServiceError, error_class
 
 ROOT = Path(__file__).resolve().parents[2]
 

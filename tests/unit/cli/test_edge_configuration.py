@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from services.cli.deployment import deployment_file
 from services.cli.edge import EdgeSettings, command, envoy_address, render, write
-from services.runtime.errors import TABLE
+from services.runtime.error_table import TABLE
 
 SOURCE = deployment_file("envoy", "envoy.yaml")
 

@@ -17,11 +17,11 @@ from services.gateway.events import Accepted, Failed, Finish, Finished, Numbered
 from services.gateway.interfaces import GenerationRequest, WorkerStarted
 from services.gateway.registry import Registry
 from services.runtime.admission import Admission
+from services.runtime.error_table import Reason
 from services.runtime.errors import (
     EngineDeadError,
     GenerationConflictError,
     InvalidArgumentError,
-    Reason,
     UnavailableError,
 )
 

@@ -9,7 +9,7 @@ from hotline.v1 import generation_pb2, worker_pb2
 from worker_calls import MODEL, MODEL_PATH, Answer, Client, connected, failure, image, request
 from worker_running import StartWorker
 
-from services.runtime.errors import Reason
+from services.runtime.error_table import Reason
 from services.runtime.lifecycle import Process
 from services.worker.app import WorkerApp
 from services.worker.settings import WorkerSettings

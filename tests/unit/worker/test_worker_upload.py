@@ -11,7 +11,8 @@ from worker_calls import GRID, MODEL, Client, Image, failure, image, request, up
 from worker_running import StartWorker
 
 from services.runtime.digest import feature_digest
-from services.runtime.errors import OverloadedError, Reason
+from services.runtime.error_table import Reason
+from services.runtime.errors import OverloadedError
 from services.worker.engine import Grid
 from services.worker.features import FeatureStore
 from services.worker.limits import Limits

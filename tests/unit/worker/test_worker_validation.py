@@ -8,7 +8,7 @@ from hotline.v1 import feature_pb2, sampling_pb2
 from worker_calls import GRID, MODEL, Client, failure, image
 from worker_running import StartWorker
 
-from services.runtime.errors import Reason
+from services.runtime.error_table import Reason
 from services.worker.engine import Grid
 
 VOCABULARY = MODEL.vocabulary_size

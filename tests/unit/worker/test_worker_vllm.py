@@ -8,7 +8,7 @@ import pytest
 from hotline.v1 import sampling_pb2
 from worker_calls import MODEL, MODEL_PATH, Client, Image, failure, image, request
 
-from services.runtime.errors import Reason
+from services.runtime.error_table import Reason
 from services.worker.engine import Grid
 
 pytestmark = [pytest.mark.timeout(240), pytest.mark.filterwarnings("default")]
