@@ -47,6 +47,16 @@ class Stack:
             stub = worker_pb2_grpc.WorkerServiceStub(channel)
             return stub.GetStatus(worker_pb2.GetStatusRequest(), timeout=5)
 
+    def logged(self, name: str, *texts: str, limit_s: float = 10) -> list[str]:
+        """The lines of a process's log that hold all the texts; the supervisor writes them a little later than they happen."""
+        end_s = time.monotonic() + limit_s
+        while True:
+            log = (self.folder / f"{name}.log").read_text(encoding="utf-8")
+            lines = [line for line in log.splitlines() if all(text in line for text in texts)]
+            if lines or time.monotonic() > end_s:
+                return lines
+            time.sleep(0.05)
+
     def idle_within(self, limit_s: float) -> bool:
         """Whether the worker has no generation left, now or within the limit."""
         end_s = time.monotonic() + limit_s

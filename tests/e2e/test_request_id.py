@@ -8,12 +8,6 @@ import httpx
 from .screens import data_url, png, question, screen
 
 
-def lines_with(stack, name: str, request_id: str) -> list[dict[str, object]]:
-    """The structured lines of one process's log that carry the id."""
-    log = (stack.folder / f"{name}.log").read_text(encoding="utf-8")
-    return [json.loads(line) for line in log.splitlines() if request_id in line]
-
-
 def test_every_process_logs_the_call_under_the_clients_request_id(stack):
     request_id = f"e2e-{time.time_ns()}"
     body = {
@@ -26,15 +20,16 @@ def test_every_process_logs_the_call_under_the_clients_request_id(stack):
     answer = httpx.post(url, json=body, headers=headers, timeout=60, trust_env=False)
     assert answer.status_code == 200
     assert answer.headers["x-request-id"] == request_id
-    methods = {}
-    for name in ("gateway", "tokenizer-0", "worker-0"):
-        lines = lines_with(stack, name, request_id)
-        assert lines, name
-        assert all(line["name"] == name for line in lines)
-        methods[name] = {line["method"].rpartition("/")[2] for line in lines if "method" in line}
-    assert "CreateChatCompletion" in methods["gateway"]
-    assert {"Render", "PushFeatures"} <= methods["tokenizer-0"]
-    assert "Generate" in methods["worker-0"]
+    for name, method in (
+        ("gateway", "OpenAIService/CreateChatCompletion"),
+        ("tokenizer-0", "TokenizerService/Render"),
+        ("tokenizer-0", "TokenizerService/PushFeatures"),
+        ("worker-0", "WorkerService/PutFeatures"),
+        ("worker-0", "WorkerService/Generate"),
+    ):
+        lines = stack.logged(name, request_id, method)
+        assert lines, (name, method)
+        assert all(json.loads(line)["name"] == name for line in lines)
 
 
 def test_an_answer_without_an_id_of_the_client_gets_one(stack):
