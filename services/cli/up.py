@@ -19,7 +19,6 @@ from services.cli.readiness import until_chain_answers, watch
 from services.cli.supervision import PRIVATE_PREFIX, Change, Supervisor, tail
 
 READY_LINE = "Model service is ready! Endpoint: /v1/chat/completions"
-DEFAULT_CONFIGURATION = "tiny-cpu"
 _WORDS = {"STARTING": "starting", "STOPPING": "stopping", "STOPPED": "stopped"}
 _ENDS = ("BACKOFF", "EXITED", "FATAL")
 

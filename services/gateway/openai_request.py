@@ -8,12 +8,14 @@ import msgspec
 
 from services.gateway.json_tree import read_tree
 from services.gateway.json_words import expectation
-from services.gateway.parameters import check_logit_bias, check_ranges, check_stops
+from services.gateway.parameters import (
+    check_conversation_size,
+    check_logit_bias,
+    check_ranges,
+    check_stops,
+)
 from services.runtime.errors import InvalidArgumentError, UnimplementedError
 
-MAX_MESSAGES = 1024
-MAX_PARTS = 1024
-"""Over all messages."""
 MAX_TOOLS = 128
 MAX_TOOLS_BYTES = 128 * 1024
 MAX_VARIABLES_BYTES = 16 * 1024
@@ -215,7 +217,7 @@ def _value_at(path: str, body: bytes) -> Any:
 
 def check(request: ChatRequest) -> None:
     """Everything that types alone do not say. Raises InvalidArgumentError or UnimplementedError."""
-    _check_messages(request.messages)
+    _check_messages(request.messages or [])
     values = {
         name: value
         for name in request.__struct_fields__
@@ -243,15 +245,9 @@ def check(request: ChatRequest) -> None:
 _COMPLETION_NAME = {"max_tokens": "max_completion_tokens"}
 
 
-def _check_messages(messages: list[ChatMessage] | None) -> None:
-    if not messages or len(messages) > MAX_MESSAGES:
-        shown = "absent" if messages is None else f"{len(messages)} messages"
-        raise InvalidArgumentError("messages", shown, f"1 to {MAX_MESSAGES} messages")
-    part_count = sum(len(m.content) for m in messages if isinstance(m.content, list))
-    if part_count > MAX_PARTS:
-        raise InvalidArgumentError(
-            "messages", f"{part_count} parts", f"at most {MAX_PARTS} parts in all"
-        )
+def _check_messages(messages: list[ChatMessage]) -> None:
+    part_counts = (len(m.content) for m in messages if isinstance(m.content, list))
+    check_conversation_size(len(messages), part_counts)
     for index, message in enumerate(messages):
         if message.content is None and message.role != "assistant":
             raise InvalidArgumentError(

@@ -1,6 +1,6 @@
-"""The checks of sampling parameters that the gateway makes, naming each field as the client wrote it."""
+"""The checks that native and REST requests share, naming each field as the client wrote it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from services.runtime.errors import InvalidArgumentError
 from services.runtime.sampling_ranges import (
@@ -10,6 +10,27 @@ from services.runtime.sampling_ranges import (
     MAX_STOPS,
     SAMPLING_RANGES,
 )
+
+MAX_MESSAGES = 1024
+MAX_PARTS = 1024
+"""Over all messages."""
+
+
+def check_conversation_size(message_count: int, part_counts: Iterable[int]) -> None:
+    """Raises InvalidArgumentError for no message, or too many messages or parts.
+
+    Args:
+        part_counts: of the messages whose content is a list; counted only where the messages are few enough.
+    """
+    if not 0 < message_count <= MAX_MESSAGES:
+        raise InvalidArgumentError(
+            "messages", f"{message_count} messages", f"1 to {MAX_MESSAGES} messages"
+        )
+    part_count = sum(part_counts)
+    if part_count > MAX_PARTS:
+        raise InvalidArgumentError(
+            "messages", f"{part_count} parts", f"at most {MAX_PARTS} parts in all"
+        )
 
 
 def check_ranges(

@@ -21,31 +21,19 @@ from services.gateway.events import (
     Usage,
 )
 from services.gateway.interfaces import GenerationRequest
-from services.gateway.parameters import check_logit_bias, check_ranges, check_stops
+from services.gateway.parameters import (
+    check_conversation_size,
+    check_logit_bias,
+    check_ranges,
+    check_stops,
+)
 from services.gateway.pool import ServedModel
 from services.runtime.errors import InvalidArgumentError, UnimplementedError
-from services.runtime.sampling_ranges import PRIORITIES
+from services.runtime.sampling_ranges import PRIORITIES, SAMPLING_RANGES
 
-MAX_MESSAGES = 1024
-MAX_PARTS = 1024
-"""Over all messages."""
 MAX_RENDER_BYTES = 160 * 1024
 """Template variables and tools."""
 _ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
-_SCALARS = [
-    "temperature",
-    "top_p",
-    "top_k",
-    "min_p",
-    "presence_penalty",
-    "frequency_penalty",
-    "repetition_penalty",
-    "seed",
-    "max_tokens",
-    "min_tokens",
-    "logprobs",
-    "n",
-]
 
 
 def new_generation_id() -> str:
@@ -70,12 +58,8 @@ def generation_request(
         raise UnimplementedError("session_id (sessions)")
     if not PRIORITIES.holds(request.priority):
         raise InvalidArgumentError("priority", request.priority, str(PRIORITIES))
-    if not 0 < len(request.messages) <= MAX_MESSAGES:
-        count = len(request.messages)
-        raise InvalidArgumentError("messages", f"{count} messages", f"1 to {MAX_MESSAGES}")
-    part_count = sum(len(message.parts.parts) for message in request.messages)
-    if part_count > MAX_PARTS:
-        raise InvalidArgumentError("messages", f"{part_count} parts", f"at most {MAX_PARTS} in all")
+    part_counts = (len(message.parts.parts) for message in request.messages)
+    check_conversation_size(len(request.messages), part_counts)
     size = request.render.ByteSize()
     if size > MAX_RENDER_BYTES:
         raise InvalidArgumentError("render", f"{size} bytes", f"at most {MAX_RENDER_BYTES} bytes")
@@ -100,7 +84,7 @@ def generation_request(
 
 def check_sampling(sampling: sampling_pb2.SamplingParameters) -> None:
     """Raises InvalidArgumentError naming `sampling.<field>`."""
-    values = {name: getattr(sampling, name) for name in _SCALARS if sampling.HasField(name)}  # type: ignore[arg-type]
+    values = {name: getattr(sampling, name) for name in SAMPLING_RANGES if sampling.HasField(name)}  # type: ignore[arg-type]
     check_ranges(values, prefix="sampling.")
     check_stops("sampling.stop", sampling.stop)
     check_logit_bias("sampling.logit_bias", sampling.logit_bias)

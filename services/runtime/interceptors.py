@@ -95,12 +95,6 @@ def _wrap_stream(method: str, behaviour: _Stream, read: _Read) -> _Stream:
         outcome = _Outcome(method, context)
         try:
             responses: Any = behaviour(read(request), context)
-            if isinstance(responses, Awaitable):
-                await (
-                    responses
-                )  # a handler that writes by context.write itself, as Health.Watch does
-                outcome.ended("OK")
-                return
             async with aclosing(responses):
                 async for response in responses:
                     yield response

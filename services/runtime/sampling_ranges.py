@@ -45,7 +45,7 @@ SAMPLING_RANGES: Mapping[str, Range] = {
     "logprobs": Range(0, 20),
     "n": Range(1, 16),
 }
-"""By field name. What depends on a model (the vocabulary, the room left) only the worker knows."""
+"""Every number among the fields, by name. What depends on a model (the vocabulary, the room left) only the worker knows."""
 
 PRIORITIES = Range(-100, 100)
 LOGIT_BIASES = Range(-100, 100)

@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from hotline.v1 import feature_pb2, generation_pb2, sampling_pb2, worker_pb2
 
 from services.runtime.errors import InvalidArgumentError
+from services.runtime.sampling_ranges import SAMPLING_RANGES
 from services.worker.engine import (
     Constraint,
     Finished,
@@ -19,21 +20,6 @@ from services.worker.engine import (
 from services.worker.request import GenerateRequest, SamplingRequest
 from services.worker.status import Status
 from services.worker.upload import Header
-
-_NUMBERS: tuple[str, ...] = (
-    "temperature",
-    "top_p",
-    "top_k",
-    "min_p",
-    "presence_penalty",
-    "frequency_penalty",
-    "repetition_penalty",
-    "seed",
-    "max_tokens",
-    "min_tokens",
-    "logprobs",
-    "n",
-)
 
 
 def generate_request(message: worker_pb2.WorkerGenerateRequest) -> GenerateRequest:
@@ -58,7 +44,7 @@ def _sampling(message: sampling_pb2.SamplingParameters) -> SamplingRequest:
     if message.HasField("structured_output"):
         constraint = _constraint(message.structured_output)
     return SamplingRequest(
-        numbers={name: getattr(message, name) for name in _NUMBERS if name in present},
+        numbers={name: getattr(message, name) for name in SAMPLING_RANGES if name in present},
         stop=list(message.stop),
         stop_token_ids=list(message.stop_token_ids),
         ignore_eos=message.ignore_eos,

@@ -15,6 +15,8 @@ from hotline.v1 import (
     worker_pb2,
 )
 
+from services.runtime.sampling_ranges import SAMPLING_RANGES
+
 FILES = (
     admin_pb2,
     conversation_pb2,
@@ -89,3 +91,13 @@ def test_public_and_internal_services_are_those_of_the_design():
         "TokenizerService",
         "WorkerService",
     }
+
+
+def test_the_table_of_ranges_has_every_number_among_the_sampling_fields():
+    field_types = sampling_pb2.SamplingParameters.DESCRIPTOR.fields
+    numbers = {
+        field.name
+        for field in field_types
+        if not field.is_repeated and field.type not in (field.TYPE_BOOL, field.TYPE_MESSAGE)
+    }
+    assert set(SAMPLING_RANGES) == numbers
