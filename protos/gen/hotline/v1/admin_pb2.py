@@ -25,43 +25,43 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16hotline/v1/admin.proto\x12\nhotline.v1\x1a\x1egoogle/protobuf/duration.proto\"m\n\rProcessStatus\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04role\x18\x02 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\t\x12\r\n\x05state\x18\x04 \x01(\t\x12\x0f\n\x07running\x18\x05 \x01(\r\x12\x0f\n\x07waiting\x18\x06 \x01(\r\"\x18\n\x16GetSystemStatusRequest\"G\n\x17GetSystemStatusResponse\x12,\n\tprocesses\x18\x01 \x03(\x0b\x32\x19.hotline.v1.ProcessStatus\"M\n\x13\x44rainProcessRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12(\n\x05grace\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\"\x16\n\x14\x44rainProcessResponse\"%\n\x12LoadAdapterRequest\x12\x0f\n\x07\x61\x64\x61pter\x18\x01 \x01(\t\"\x15\n\x13LoadAdapterResponse\"\'\n\x14UnloadAdapterRequest\x12\x0f\n\x07\x61\x64\x61pter\x18\x01 \x01(\t\"\x17\n\x15UnloadAdapterResponse\"\x15\n\x13ListAdaptersRequest\"(\n\x14ListAdaptersResponse\x12\x10\n\x08\x61\x64\x61pters\x18\x01 \x03(\t\"\x1c\n\x1aReloadConfigurationRequest\"\x1d\n\x1bReloadConfigurationResponse\"S\n\x14RecordProfileRequest\x12\x0e\n\x06worker\x18\x01 \x01(\t\x12+\n\x08\x64uration\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\"&\n\x15RecordProfileResponse\x12\r\n\x05\x66iles\x18\x01 \x03(\t2\xf4\x04\n\x0c\x41\x64minService\x12Z\n\x0fGetSystemStatus\x12\".hotline.v1.GetSystemStatusRequest\x1a#.hotline.v1.GetSystemStatusResponse\x12Q\n\x0c\x44rainProcess\x12\x1f.hotline.v1.DrainProcessRequest\x1a .hotline.v1.DrainProcessResponse\x12N\n\x0bLoadAdapter\x12\x1e.hotline.v1.LoadAdapterRequest\x1a\x1f.hotline.v1.LoadAdapterResponse\x12T\n\rUnloadAdapter\x12 .hotline.v1.UnloadAdapterRequest\x1a!.hotline.v1.UnloadAdapterResponse\x12Q\n\x0cListAdapters\x12\x1f.hotline.v1.ListAdaptersRequest\x1a .hotline.v1.ListAdaptersResponse\x12\x66\n\x13ReloadConfiguration\x12&.hotline.v1.ReloadConfigurationRequest\x1a\'.hotline.v1.ReloadConfigurationResponse\x12T\n\rRecordProfile\x12 .hotline.v1.RecordProfileRequest\x1a!.hotline.v1.RecordProfileResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16hotline/v1/admin.proto\x12\nhotline.v1\x1a\x1egoogle/protobuf/duration.proto\"\xa4\x01\n\rProcessStatus\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04role\x18\x02 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\t\x12\r\n\x05state\x18\x04 \x01(\t\x12\x0f\n\x07running\x18\x05 \x01(\r\x12\x0f\n\x07waiting\x18\x06 \x01(\r\x12\r\n\x05model\x18\x07 \x01(\t\x12\x16\n\x0ekv_usage_ratio\x18\x08 \x01(\x02\x12\x0e\n\x06\x65ngine\x18\t \x01(\t\"\x18\n\x16GetSystemStatusRequest\"G\n\x17GetSystemStatusResponse\x12,\n\tprocesses\x18\x01 \x03(\x0b\x32\x19.hotline.v1.ProcessStatus\"M\n\x13\x44rainProcessRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12(\n\x05grace\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\"\x16\n\x14\x44rainProcessResponse\"%\n\x12LoadAdapterRequest\x12\x0f\n\x07\x61\x64\x61pter\x18\x01 \x01(\t\"\x15\n\x13LoadAdapterResponse\"\'\n\x14UnloadAdapterRequest\x12\x0f\n\x07\x61\x64\x61pter\x18\x01 \x01(\t\"\x17\n\x15UnloadAdapterResponse\"\x15\n\x13ListAdaptersRequest\"(\n\x14ListAdaptersResponse\x12\x10\n\x08\x61\x64\x61pters\x18\x01 \x03(\t\"\x1c\n\x1aReloadConfigurationRequest\"\x1d\n\x1bReloadConfigurationResponse\"S\n\x14RecordProfileRequest\x12\x0e\n\x06worker\x18\x01 \x01(\t\x12+\n\x08\x64uration\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\"&\n\x15RecordProfileResponse\x12\r\n\x05\x66iles\x18\x01 \x03(\t2\xf4\x04\n\x0c\x41\x64minService\x12Z\n\x0fGetSystemStatus\x12\".hotline.v1.GetSystemStatusRequest\x1a#.hotline.v1.GetSystemStatusResponse\x12Q\n\x0c\x44rainProcess\x12\x1f.hotline.v1.DrainProcessRequest\x1a .hotline.v1.DrainProcessResponse\x12N\n\x0bLoadAdapter\x12\x1e.hotline.v1.LoadAdapterRequest\x1a\x1f.hotline.v1.LoadAdapterResponse\x12T\n\rUnloadAdapter\x12 .hotline.v1.UnloadAdapterRequest\x1a!.hotline.v1.UnloadAdapterResponse\x12Q\n\x0cListAdapters\x12\x1f.hotline.v1.ListAdaptersRequest\x1a .hotline.v1.ListAdaptersResponse\x12\x66\n\x13ReloadConfiguration\x12&.hotline.v1.ReloadConfigurationRequest\x1a\'.hotline.v1.ReloadConfigurationResponse\x12T\n\rRecordProfile\x12 .hotline.v1.RecordProfileRequest\x1a!.hotline.v1.RecordProfileResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'hotline.v1.admin_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_PROCESSSTATUS']._serialized_start=70
-  _globals['_PROCESSSTATUS']._serialized_end=179
-  _globals['_GETSYSTEMSTATUSREQUEST']._serialized_start=181
-  _globals['_GETSYSTEMSTATUSREQUEST']._serialized_end=205
-  _globals['_GETSYSTEMSTATUSRESPONSE']._serialized_start=207
-  _globals['_GETSYSTEMSTATUSRESPONSE']._serialized_end=278
-  _globals['_DRAINPROCESSREQUEST']._serialized_start=280
-  _globals['_DRAINPROCESSREQUEST']._serialized_end=357
-  _globals['_DRAINPROCESSRESPONSE']._serialized_start=359
-  _globals['_DRAINPROCESSRESPONSE']._serialized_end=381
-  _globals['_LOADADAPTERREQUEST']._serialized_start=383
-  _globals['_LOADADAPTERREQUEST']._serialized_end=420
-  _globals['_LOADADAPTERRESPONSE']._serialized_start=422
-  _globals['_LOADADAPTERRESPONSE']._serialized_end=443
-  _globals['_UNLOADADAPTERREQUEST']._serialized_start=445
-  _globals['_UNLOADADAPTERREQUEST']._serialized_end=484
-  _globals['_UNLOADADAPTERRESPONSE']._serialized_start=486
-  _globals['_UNLOADADAPTERRESPONSE']._serialized_end=509
-  _globals['_LISTADAPTERSREQUEST']._serialized_start=511
-  _globals['_LISTADAPTERSREQUEST']._serialized_end=532
-  _globals['_LISTADAPTERSRESPONSE']._serialized_start=534
-  _globals['_LISTADAPTERSRESPONSE']._serialized_end=574
-  _globals['_RELOADCONFIGURATIONREQUEST']._serialized_start=576
-  _globals['_RELOADCONFIGURATIONREQUEST']._serialized_end=604
-  _globals['_RELOADCONFIGURATIONRESPONSE']._serialized_start=606
-  _globals['_RELOADCONFIGURATIONRESPONSE']._serialized_end=635
-  _globals['_RECORDPROFILEREQUEST']._serialized_start=637
-  _globals['_RECORDPROFILEREQUEST']._serialized_end=720
-  _globals['_RECORDPROFILERESPONSE']._serialized_start=722
-  _globals['_RECORDPROFILERESPONSE']._serialized_end=760
-  _globals['_ADMINSERVICE']._serialized_start=763
-  _globals['_ADMINSERVICE']._serialized_end=1391
+  _globals['_PROCESSSTATUS']._serialized_start=71
+  _globals['_PROCESSSTATUS']._serialized_end=235
+  _globals['_GETSYSTEMSTATUSREQUEST']._serialized_start=237
+  _globals['_GETSYSTEMSTATUSREQUEST']._serialized_end=261
+  _globals['_GETSYSTEMSTATUSRESPONSE']._serialized_start=263
+  _globals['_GETSYSTEMSTATUSRESPONSE']._serialized_end=334
+  _globals['_DRAINPROCESSREQUEST']._serialized_start=336
+  _globals['_DRAINPROCESSREQUEST']._serialized_end=413
+  _globals['_DRAINPROCESSRESPONSE']._serialized_start=415
+  _globals['_DRAINPROCESSRESPONSE']._serialized_end=437
+  _globals['_LOADADAPTERREQUEST']._serialized_start=439
+  _globals['_LOADADAPTERREQUEST']._serialized_end=476
+  _globals['_LOADADAPTERRESPONSE']._serialized_start=478
+  _globals['_LOADADAPTERRESPONSE']._serialized_end=499
+  _globals['_UNLOADADAPTERREQUEST']._serialized_start=501
+  _globals['_UNLOADADAPTERREQUEST']._serialized_end=540
+  _globals['_UNLOADADAPTERRESPONSE']._serialized_start=542
+  _globals['_UNLOADADAPTERRESPONSE']._serialized_end=565
+  _globals['_LISTADAPTERSREQUEST']._serialized_start=567
+  _globals['_LISTADAPTERSREQUEST']._serialized_end=588
+  _globals['_LISTADAPTERSRESPONSE']._serialized_start=590
+  _globals['_LISTADAPTERSRESPONSE']._serialized_end=630
+  _globals['_RELOADCONFIGURATIONREQUEST']._serialized_start=632
+  _globals['_RELOADCONFIGURATIONREQUEST']._serialized_end=660
+  _globals['_RELOADCONFIGURATIONRESPONSE']._serialized_start=662
+  _globals['_RELOADCONFIGURATIONRESPONSE']._serialized_end=691
+  _globals['_RECORDPROFILEREQUEST']._serialized_start=693
+  _globals['_RECORDPROFILEREQUEST']._serialized_end=776
+  _globals['_RECORDPROFILERESPONSE']._serialized_start=778
+  _globals['_RECORDPROFILERESPONSE']._serialized_end=816
+  _globals['_ADMINSERVICE']._serialized_start=819
+  _globals['_ADMINSERVICE']._serialized_end=1447
 # @@protoc_insertion_point(module_scope)

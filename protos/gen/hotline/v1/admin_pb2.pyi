@@ -31,6 +31,9 @@ class ProcessStatus(_message.Message):
     STATE_FIELD_NUMBER: _builtins.int
     RUNNING_FIELD_NUMBER: _builtins.int
     WAITING_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
+    KV_USAGE_RATIO_FIELD_NUMBER: _builtins.int
+    ENGINE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Its configured name, such as "worker-0"."""
     role: _builtins.str
@@ -43,6 +46,12 @@ class ProcessStatus(_message.Message):
     """Generations running."""
     waiting: _builtins.int
     """Generations waiting."""
+    model: _builtins.str
+    """The model's canonical name; empty for a gateway."""
+    kv_usage_ratio: _builtins.float
+    """Share of a worker's KV cache in use, 0 to 1."""
+    engine: _builtins.str
+    """A worker's engine, "vllm" or "sim"; empty for others."""
     def __init__(
         self,
         *,
@@ -52,10 +61,13 @@ class ProcessStatus(_message.Message):
         state: _builtins.str = ...,
         running: _builtins.int = ...,
         waiting: _builtins.int = ...,
+        model: _builtins.str = ...,
+        kv_usage_ratio: _builtins.float = ...,
+        engine: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "name", b"name", "role", b"role", "running", b"running", "state", b"state", "waiting", b"waiting"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "engine", b"engine", "kv_usage_ratio", b"kv_usage_ratio", "model", b"model", "name", b"name", "role", b"role", "running", b"running", "state", b"state", "waiting", b"waiting"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

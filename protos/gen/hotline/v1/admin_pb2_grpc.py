@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class AdminServiceStub:
-    """Operators only. Every RPC is UNIMPLEMENTED in this version.
+    """Operators only; the edge never routes it. All but GetSystemStatus are UNIMPLEMENTED in this version.
     """
 
     def __init__(self, channel):
@@ -73,7 +73,7 @@ class AdminServiceStub:
 
 
 class AdminServiceServicer:
-    """Operators only. Every RPC is UNIMPLEMENTED in this version.
+    """Operators only; the edge never routes it. All but GetSystemStatus are UNIMPLEMENTED in this version.
     """
 
     def GetSystemStatus(self, request, context):
@@ -172,7 +172,7 @@ def add_AdminServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class AdminService:
-    """Operators only. Every RPC is UNIMPLEMENTED in this version.
+    """Operators only; the edge never routes it. All but GetSystemStatus are UNIMPLEMENTED in this version.
     """
 
     @staticmethod

@@ -27,7 +27,7 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class AdminServiceStub:
-    """Operators only. Every RPC is UNIMPLEMENTED in this version."""
+    """Operators only; the edge never routes it. All but GetSystemStatus are UNIMPLEMENTED in this version."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
@@ -50,7 +50,7 @@ class AdminServiceStub:
 
 @_typing.type_check_only
 class AdminServiceAsyncStub(AdminServiceStub):
-    """Operators only. Every RPC is UNIMPLEMENTED in this version."""
+    """Operators only; the edge never routes it. All but GetSystemStatus are UNIMPLEMENTED in this version."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetSystemStatus: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetSystemStatusRequest, _admin_pb2.GetSystemStatusResponse]  # type: ignore[assignment]
@@ -69,7 +69,7 @@ class AdminServiceAsyncStub(AdminServiceStub):
     """Records a profile of a worker."""
 
 class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Operators only. Every RPC is UNIMPLEMENTED in this version."""
+    """Operators only; the edge never routes it. All but GetSystemStatus are UNIMPLEMENTED in this version."""
 
     @_abc_1.abstractmethod
     def GetSystemStatus(

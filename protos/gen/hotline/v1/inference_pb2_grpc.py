@@ -57,6 +57,16 @@ class InferenceServiceStub:
                 request_serializer=hotline_dot_v1_dot_inference__pb2.CountTokensRequest.SerializeToString,
                 response_deserializer=hotline_dot_v1_dot_inference__pb2.CountTokensResponse.FromString,
                 _registered_method=True)
+        self.Tokenize = channel.unary_unary(
+                '/hotline.v1.InferenceService/Tokenize',
+                request_serializer=hotline_dot_v1_dot_inference__pb2.TokenizeTextRequest.SerializeToString,
+                response_deserializer=hotline_dot_v1_dot_inference__pb2.TokenizeTextResponse.FromString,
+                _registered_method=True)
+        self.Detokenise = channel.unary_unary(
+                '/hotline.v1.InferenceService/Detokenise',
+                request_serializer=hotline_dot_v1_dot_inference__pb2.DetokeniseIdsRequest.SerializeToString,
+                response_deserializer=hotline_dot_v1_dot_inference__pb2.DetokeniseIdsResponse.FromString,
+                _registered_method=True)
 
 
 class InferenceServiceServicer:
@@ -88,7 +98,21 @@ class InferenceServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def CountTokens(self, request, context):
-        """Counts the tokens of a prompt without generating. UNIMPLEMENTED in this version.
+        """Counts the tokens of a prompt without generating.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Tokenize(self, request, context):
+        """Token ids of a plain text.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Detokenise(self, request, context):
+        """Text of token ids.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -116,6 +140,16 @@ def add_InferenceServiceServicer_to_server(servicer, server):
                     servicer.CountTokens,
                     request_deserializer=hotline_dot_v1_dot_inference__pb2.CountTokensRequest.FromString,
                     response_serializer=hotline_dot_v1_dot_inference__pb2.CountTokensResponse.SerializeToString,
+            ),
+            'Tokenize': grpc.unary_unary_rpc_method_handler(
+                    servicer.Tokenize,
+                    request_deserializer=hotline_dot_v1_dot_inference__pb2.TokenizeTextRequest.FromString,
+                    response_serializer=hotline_dot_v1_dot_inference__pb2.TokenizeTextResponse.SerializeToString,
+            ),
+            'Detokenise': grpc.unary_unary_rpc_method_handler(
+                    servicer.Detokenise,
+                    request_deserializer=hotline_dot_v1_dot_inference__pb2.DetokeniseIdsRequest.FromString,
+                    response_serializer=hotline_dot_v1_dot_inference__pb2.DetokeniseIdsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -228,6 +262,60 @@ class InferenceService:
             '/hotline.v1.InferenceService/CountTokens',
             hotline_dot_v1_dot_inference__pb2.CountTokensRequest.SerializeToString,
             hotline_dot_v1_dot_inference__pb2.CountTokensResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Tokenize(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hotline.v1.InferenceService/Tokenize',
+            hotline_dot_v1_dot_inference__pb2.TokenizeTextRequest.SerializeToString,
+            hotline_dot_v1_dot_inference__pb2.TokenizeTextResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Detokenise(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hotline.v1.InferenceService/Detokenise',
+            hotline_dot_v1_dot_inference__pb2.DetokeniseIdsRequest.SerializeToString,
+            hotline_dot_v1_dot_inference__pb2.DetokeniseIdsResponse.FromString,
             options,
             channel_credentials,
             insecure,

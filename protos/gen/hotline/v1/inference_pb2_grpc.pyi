@@ -46,7 +46,11 @@ class InferenceServiceStub:
     Cancel: _grpc.UnaryUnaryMultiCallable[_inference_pb2.CancelRequest, _inference_pb2.CancelResponse]
     """Ends a generation of the caller; its stream ends with reason CANCELLED. Idempotent."""
     CountTokens: _grpc.UnaryUnaryMultiCallable[_inference_pb2.CountTokensRequest, _inference_pb2.CountTokensResponse]
-    """Counts the tokens of a prompt without generating. UNIMPLEMENTED in this version."""
+    """Counts the tokens of a prompt without generating."""
+    Tokenize: _grpc.UnaryUnaryMultiCallable[_inference_pb2.TokenizeTextRequest, _inference_pb2.TokenizeTextResponse]
+    """Token ids of a plain text."""
+    Detokenise: _grpc.UnaryUnaryMultiCallable[_inference_pb2.DetokeniseIdsRequest, _inference_pb2.DetokeniseIdsResponse]
+    """Text of token ids."""
 
 @_typing.type_check_only
 class InferenceServiceAsyncStub(InferenceServiceStub):
@@ -65,7 +69,11 @@ class InferenceServiceAsyncStub(InferenceServiceStub):
     Cancel: _aio.UnaryUnaryMultiCallable[_inference_pb2.CancelRequest, _inference_pb2.CancelResponse]  # type: ignore[assignment]
     """Ends a generation of the caller; its stream ends with reason CANCELLED. Idempotent."""
     CountTokens: _aio.UnaryUnaryMultiCallable[_inference_pb2.CountTokensRequest, _inference_pb2.CountTokensResponse]  # type: ignore[assignment]
-    """Counts the tokens of a prompt without generating. UNIMPLEMENTED in this version."""
+    """Counts the tokens of a prompt without generating."""
+    Tokenize: _aio.UnaryUnaryMultiCallable[_inference_pb2.TokenizeTextRequest, _inference_pb2.TokenizeTextResponse]  # type: ignore[assignment]
+    """Token ids of a plain text."""
+    Detokenise: _aio.UnaryUnaryMultiCallable[_inference_pb2.DetokeniseIdsRequest, _inference_pb2.DetokeniseIdsResponse]  # type: ignore[assignment]
+    """Text of token ids."""
 
 class InferenceServiceServicer(metaclass=_abc_1.ABCMeta):
     """Generates. Before acceptance errors are gRPC statuses with google.rpc.ErrorInfo (domain "hotline.v1");
@@ -105,6 +113,22 @@ class InferenceServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _inference_pb2.CountTokensRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_inference_pb2.CountTokensResponse, _abc.Awaitable[_inference_pb2.CountTokensResponse]]:
-        """Counts the tokens of a prompt without generating. UNIMPLEMENTED in this version."""
+        """Counts the tokens of a prompt without generating."""
+
+    @_abc_1.abstractmethod
+    def Tokenize(
+        self,
+        request: _inference_pb2.TokenizeTextRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_inference_pb2.TokenizeTextResponse, _abc.Awaitable[_inference_pb2.TokenizeTextResponse]]:
+        """Token ids of a plain text."""
+
+    @_abc_1.abstractmethod
+    def Detokenise(
+        self,
+        request: _inference_pb2.DetokeniseIdsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_inference_pb2.DetokeniseIdsResponse, _abc.Awaitable[_inference_pb2.DetokeniseIdsResponse]]:
+        """Text of token ids."""
 
 def add_InferenceServiceServicer_to_server(servicer: InferenceServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

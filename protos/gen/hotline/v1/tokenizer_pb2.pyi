@@ -7,6 +7,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from hotline.v1 import conversation_pb2 as _conversation_pb2
 from hotline.v1 import feature_pb2 as _feature_pb2
 from hotline.v1 import generation_pb2 as _generation_pb2
@@ -20,6 +21,30 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _TokenizerRole:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _TokenizerRoleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TokenizerRole.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    TOKENIZER_ROLE_UNSPECIFIED: _TokenizerRole.ValueType  # 0
+    """Not set; never sent."""
+    TOKENIZER_ROLE_RENDER: _TokenizerRole.ValueType  # 1
+    """Render, PushFeatures, Tokenize, DecodeTokens."""
+    TOKENIZER_ROLE_DETOKENISE: _TokenizerRole.ValueType  # 2
+    """Detokenise."""
+
+class TokenizerRole(_TokenizerRole, metaclass=_TokenizerRoleEnumTypeWrapper):
+    """What a tokenizer process does. A process has one role or both."""
+
+TOKENIZER_ROLE_UNSPECIFIED: TokenizerRole.ValueType  # 0
+"""Not set; never sent."""
+TOKENIZER_ROLE_RENDER: TokenizerRole.ValueType  # 1
+"""Render, PushFeatures, Tokenize, DecodeTokens."""
+TOKENIZER_ROLE_DETOKENISE: TokenizerRole.ValueType  # 2
+"""Detokenise."""
+Global___TokenizerRole: _TypeAlias = TokenizerRole  # noqa: Y015
 
 @_typing.final
 class RenderRequest(_message.Message):
@@ -390,6 +415,56 @@ class TokenizeResponse(_message.Message):
 Global___TokenizeResponse: _TypeAlias = TokenizeResponse  # noqa: Y015
 
 @_typing.final
+class DecodeTokensRequest(_message.Message):
+    """What to decode."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOKEN_IDS_FIELD_NUMBER: _builtins.int
+    SKIP_SPECIAL_TOKENS_FIELD_NUMBER: _builtins.int
+    skip_special_tokens: _builtins.bool
+    """Leave out special tokens such as the template's."""
+    @_builtins.property
+    def token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """At most 1,048,576 ids, each below the vocabulary's size."""
+
+    def __init__(
+        self,
+        *,
+        token_ids: _abc.Iterable[_builtins.int] | None = ...,
+        skip_special_tokens: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["skip_special_tokens", b"skip_special_tokens", "token_ids", b"token_ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DecodeTokensRequest: _TypeAlias = DecodeTokensRequest  # noqa: Y015
+
+@_typing.final
+class DecodeTokensResponse(_message.Message):
+    """The text."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TEXT_FIELD_NUMBER: _builtins.int
+    text: _builtins.str
+    """UTF-8; bytes that form no character become U+FFFD."""
+    def __init__(
+        self,
+        *,
+        text: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DecodeTokensResponse: _TypeAlias = DecodeTokensResponse  # noqa: Y015
+
+@_typing.final
 class GetTokenizerStatusRequest(_message.Message):
     """Nothing to ask."""
 
@@ -418,6 +493,9 @@ class GetTokenizerStatusResponse(_message.Message):
     WAITING_FIELD_NUMBER: _builtins.int
     OPEN_HANDLES_FIELD_NUMBER: _builtins.int
     FEATURE_BYTES_FIELD_NUMBER: _builtins.int
+    ROLES_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """The model's canonical name."""
     vocabulary_size: _builtins.int
@@ -430,6 +508,14 @@ class GetTokenizerStatusResponse(_message.Message):
     """Generations open on Detokenise streams."""
     feature_bytes: _builtins.int
     """Bytes of feature tensors kept for PushFeatures."""
+    name: _builtins.str
+    """Its configured name."""
+    state: _builtins.str
+    """"STARTING", "WARMING", "SERVING", "DRAINING" or "STOPPED"."""
+    @_builtins.property
+    def roles(self) -> _containers.RepeatedScalarFieldContainer[Global___TokenizerRole.ValueType]:
+        """What it does."""
+
     def __init__(
         self,
         *,
@@ -439,10 +525,13 @@ class GetTokenizerStatusResponse(_message.Message):
         waiting: _builtins.int = ...,
         open_handles: _builtins.int = ...,
         feature_bytes: _builtins.int = ...,
+        roles: _abc.Iterable[Global___TokenizerRole.ValueType] | None = ...,
+        name: _builtins.str = ...,
+        state: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["feature_bytes", b"feature_bytes", "model", b"model", "open_handles", b"open_handles", "running", b"running", "vocabulary_size", b"vocabulary_size", "waiting", b"waiting"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["feature_bytes", b"feature_bytes", "model", b"model", "name", b"name", "open_handles", b"open_handles", "roles", b"roles", "running", b"running", "state", b"state", "vocabulary_size", b"vocabulary_size", "waiting", b"waiting"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class TokenizerServiceStub:
-    """The tokenizer service, called by gateways.
+    """The tokenizer service, called by gateways. An RPC of a role that the process does not have is UNIMPLEMENTED.
     """
 
     def __init__(self, channel):
@@ -55,6 +55,11 @@ class TokenizerServiceStub:
                 request_serializer=hotline_dot_v1_dot_tokenizer__pb2.TokenizeRequest.SerializeToString,
                 response_deserializer=hotline_dot_v1_dot_tokenizer__pb2.TokenizeResponse.FromString,
                 _registered_method=True)
+        self.DecodeTokens = channel.unary_unary(
+                '/hotline.v1.TokenizerService/DecodeTokens',
+                request_serializer=hotline_dot_v1_dot_tokenizer__pb2.DecodeTokensRequest.SerializeToString,
+                response_deserializer=hotline_dot_v1_dot_tokenizer__pb2.DecodeTokensResponse.FromString,
+                _registered_method=True)
         self.GetTokenizerStatus = channel.unary_unary(
                 '/hotline.v1.TokenizerService/GetTokenizerStatus',
                 request_serializer=hotline_dot_v1_dot_tokenizer__pb2.GetTokenizerStatusRequest.SerializeToString,
@@ -63,7 +68,7 @@ class TokenizerServiceStub:
 
 
 class TokenizerServiceServicer:
-    """The tokenizer service, called by gateways.
+    """The tokenizer service, called by gateways. An RPC of a role that the process does not have is UNIMPLEMENTED.
     """
 
     def Render(self, request, context):
@@ -90,7 +95,14 @@ class TokenizerServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Tokenize(self, request, context):
-        """Token ids of a plain text. UNIMPLEMENTED in this version.
+        """Token ids of a plain text.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DecodeTokens(self, request, context):
+        """Text of token ids, all at once: no stop strings, no end tags, nothing held back.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -126,6 +138,11 @@ def add_TokenizerServiceServicer_to_server(servicer, server):
                     request_deserializer=hotline_dot_v1_dot_tokenizer__pb2.TokenizeRequest.FromString,
                     response_serializer=hotline_dot_v1_dot_tokenizer__pb2.TokenizeResponse.SerializeToString,
             ),
+            'DecodeTokens': grpc.unary_unary_rpc_method_handler(
+                    servicer.DecodeTokens,
+                    request_deserializer=hotline_dot_v1_dot_tokenizer__pb2.DecodeTokensRequest.FromString,
+                    response_serializer=hotline_dot_v1_dot_tokenizer__pb2.DecodeTokensResponse.SerializeToString,
+            ),
             'GetTokenizerStatus': grpc.unary_unary_rpc_method_handler(
                     servicer.GetTokenizerStatus,
                     request_deserializer=hotline_dot_v1_dot_tokenizer__pb2.GetTokenizerStatusRequest.FromString,
@@ -140,7 +157,7 @@ def add_TokenizerServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class TokenizerService:
-    """The tokenizer service, called by gateways.
+    """The tokenizer service, called by gateways. An RPC of a role that the process does not have is UNIMPLEMENTED.
     """
 
     @staticmethod
@@ -241,6 +258,33 @@ class TokenizerService:
             '/hotline.v1.TokenizerService/Tokenize',
             hotline_dot_v1_dot_tokenizer__pb2.TokenizeRequest.SerializeToString,
             hotline_dot_v1_dot_tokenizer__pb2.TokenizeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DecodeTokens(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hotline.v1.TokenizerService/DecodeTokens',
+            hotline_dot_v1_dot_tokenizer__pb2.DecodeTokensRequest.SerializeToString,
+            hotline_dot_v1_dot_tokenizer__pb2.DecodeTokensResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -27,7 +27,7 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class TokenizerServiceStub:
-    """The tokenizer service, called by gateways."""
+    """The tokenizer service, called by gateways. An RPC of a role that the process does not have is UNIMPLEMENTED."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
@@ -44,13 +44,15 @@ class TokenizerServiceStub:
     The stream's end drops its generations.
     """
     Tokenize: _grpc.UnaryUnaryMultiCallable[_tokenizer_pb2.TokenizeRequest, _tokenizer_pb2.TokenizeResponse]
-    """Token ids of a plain text. UNIMPLEMENTED in this version."""
+    """Token ids of a plain text."""
+    DecodeTokens: _grpc.UnaryUnaryMultiCallable[_tokenizer_pb2.DecodeTokensRequest, _tokenizer_pb2.DecodeTokensResponse]
+    """Text of token ids, all at once: no stop strings, no end tags, nothing held back."""
     GetTokenizerStatus: _grpc.UnaryUnaryMultiCallable[_tokenizer_pb2.GetTokenizerStatusRequest, _tokenizer_pb2.GetTokenizerStatusResponse]
     """Which model, which limits, how busy."""
 
 @_typing.type_check_only
 class TokenizerServiceAsyncStub(TokenizerServiceStub):
-    """The tokenizer service, called by gateways."""
+    """The tokenizer service, called by gateways. An RPC of a role that the process does not have is UNIMPLEMENTED."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Render: _aio.UnaryUnaryMultiCallable[_tokenizer_pb2.RenderRequest, _tokenizer_pb2.RenderResponse]  # type: ignore[assignment]
@@ -64,12 +66,14 @@ class TokenizerServiceAsyncStub(TokenizerServiceStub):
     The stream's end drops its generations.
     """
     Tokenize: _aio.UnaryUnaryMultiCallable[_tokenizer_pb2.TokenizeRequest, _tokenizer_pb2.TokenizeResponse]  # type: ignore[assignment]
-    """Token ids of a plain text. UNIMPLEMENTED in this version."""
+    """Token ids of a plain text."""
+    DecodeTokens: _aio.UnaryUnaryMultiCallable[_tokenizer_pb2.DecodeTokensRequest, _tokenizer_pb2.DecodeTokensResponse]  # type: ignore[assignment]
+    """Text of token ids, all at once: no stop strings, no end tags, nothing held back."""
     GetTokenizerStatus: _aio.UnaryUnaryMultiCallable[_tokenizer_pb2.GetTokenizerStatusRequest, _tokenizer_pb2.GetTokenizerStatusResponse]  # type: ignore[assignment]
     """Which model, which limits, how busy."""
 
 class TokenizerServiceServicer(metaclass=_abc_1.ABCMeta):
-    """The tokenizer service, called by gateways."""
+    """The tokenizer service, called by gateways. An RPC of a role that the process does not have is UNIMPLEMENTED."""
 
     @_abc_1.abstractmethod
     def Render(
@@ -105,7 +109,15 @@ class TokenizerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _tokenizer_pb2.TokenizeRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_tokenizer_pb2.TokenizeResponse, _abc.Awaitable[_tokenizer_pb2.TokenizeResponse]]:
-        """Token ids of a plain text. UNIMPLEMENTED in this version."""
+        """Token ids of a plain text."""
+
+    @_abc_1.abstractmethod
+    def DecodeTokens(
+        self,
+        request: _tokenizer_pb2.DecodeTokensRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tokenizer_pb2.DecodeTokensResponse, _abc.Awaitable[_tokenizer_pb2.DecodeTokensResponse]]:
+        """Text of token ids, all at once: no stop strings, no end tags, nothing held back."""
 
     @_abc_1.abstractmethod
     def GetTokenizerStatus(

@@ -238,9 +238,9 @@ class GenerateManyInput(_message.Message):
     GENERATE_FIELD_NUMBER: _builtins.int
     ABORT_FIELD_NUMBER: _builtins.int
     handle: _builtins.int
-    """Chosen by the gateway, unique on its stream while open."""
+    """Chosen by the gateway, unique on its stream while open; not 0."""
     abort: _builtins.bool
-    """End. Must be true."""
+    """End; nothing more is said of the handle, known or not. Must be true."""
     @_builtins.property
     def generate(self) -> Global___WorkerGenerateRequest:
         """Begin."""
@@ -292,19 +292,47 @@ class GenerateManyEnd(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class MetadataEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     HANDLE_FIELD_NUMBER: _builtins.int
     FINISHED_FIELD_NUMBER: _builtins.int
     FAILED_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
+    METADATA_FIELD_NUMBER: _builtins.int
+    RETRY_DELAY_MS_FIELD_NUMBER: _builtins.int
     handle: _builtins.int
     """The gateway's handle."""
     failed: _error_pb2.ErrorReason.ValueType
-    """Set instead of `finished` where it failed."""
+    """Set instead of `finished` where it was refused or failed, all choices together; the handle is forgotten."""
     message: _builtins.str
-    """For people, with `failed`."""
+    """For people, with `failed`; names field, value and limit where there are any."""
+    retry_delay_ms: _builtins.int
+    """With `failed`: how long to wait before the same is sent again; 0: no advice."""
     @_builtins.property
     def finished(self) -> Global___WorkerFinished:
-        """The end."""
+        """The end of one choice; the handle is forgotten with the last one's."""
+
+    @_builtins.property
+    def metadata(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """With `failed`: what google.rpc.ErrorInfo.metadata would hold (`field`, `digests`, ...)."""
 
     def __init__(
         self,
@@ -313,14 +341,74 @@ class GenerateManyEnd(_message.Message):
         finished: Global___WorkerFinished | None = ...,
         failed: _error_pb2.ErrorReason.ValueType = ...,
         message: _builtins.str = ...,
+        metadata: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        retry_delay_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["finished", b"finished"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["failed", b"failed", "finished", b"finished", "handle", b"handle", "message", b"message"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["failed", b"failed", "finished", b"finished", "handle", b"handle", "message", b"message", "metadata", b"metadata", "retry_delay_ms", b"retry_delay_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GenerateManyEnd: _TypeAlias = GenerateManyEnd  # noqa: Y015
+
+@_typing.final
+class GenerateManyLogprobs(_message.Message):
+    """The log-probabilities of one run of ids."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_FIELD_NUMBER: _builtins.int
+    POSITIONS_FIELD_NUMBER: _builtins.int
+    run: _builtins.int
+    """Index of the run in the parallel arrays."""
+    @_builtins.property
+    def positions(self) -> _containers.RepeatedCompositeFieldContainer[_generation_pb2.PositionLogprobs]:
+        """One entry per id of the run, without `token` bytes."""
+
+    def __init__(
+        self,
+        *,
+        run: _builtins.int = ...,
+        positions: _abc.Iterable[_generation_pb2.PositionLogprobs] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["positions", b"positions", "run", b"run"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GenerateManyLogprobs: _TypeAlias = GenerateManyLogprobs  # noqa: Y015
+
+@_typing.final
+class WorkerLoad(_message.Message):
+    """How busy a worker is, over all its callers."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUNNING_FIELD_NUMBER: _builtins.int
+    WAITING_FIELD_NUMBER: _builtins.int
+    KV_USAGE_RATIO_FIELD_NUMBER: _builtins.int
+    running: _builtins.int
+    """Generations running."""
+    waiting: _builtins.int
+    """Generations waiting in the engine."""
+    kv_usage_ratio: _builtins.float
+    """Share of the KV cache in use, 0 to 1."""
+    def __init__(
+        self,
+        *,
+        running: _builtins.int = ...,
+        waiting: _builtins.int = ...,
+        kv_usage_ratio: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kv_usage_ratio", b"kv_usage_ratio", "running", b"running", "waiting", b"waiting"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WorkerLoad: _TypeAlias = WorkerLoad  # noqa: Y015
 
 @_typing.final
 class GenerateManyResponse(_message.Message):
@@ -336,6 +424,8 @@ class GenerateManyResponse(_message.Message):
     STARTED_HANDLES_FIELD_NUMBER: _builtins.int
     STARTED_CACHED_TOKENS_FIELD_NUMBER: _builtins.int
     ENDED_FIELD_NUMBER: _builtins.int
+    LOGPROBS_FIELD_NUMBER: _builtins.int
+    LOAD_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def handles(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Which generation each run of ids belongs to."""
@@ -366,7 +456,15 @@ class GenerateManyResponse(_message.Message):
 
     @_builtins.property
     def ended(self) -> _containers.RepeatedCompositeFieldContainer[Global___GenerateManyEnd]:
-        """Generations that ended."""
+        """Generations that ended. What ended has no runs after this message."""
+
+    @_builtins.property
+    def logprobs(self) -> _containers.RepeatedCompositeFieldContainer[Global___GenerateManyLogprobs]:
+        """Only for runs whose generation asked for them."""
+
+    @_builtins.property
+    def load(self) -> Global___WorkerLoad:
+        """In the first message of a stream, and then when it has changed, at most ten times a second."""
 
     def __init__(
         self,
@@ -379,10 +477,12 @@ class GenerateManyResponse(_message.Message):
         started_handles: _abc.Iterable[_builtins.int] | None = ...,
         started_cached_tokens: _abc.Iterable[_builtins.int] | None = ...,
         ended: _abc.Iterable[Global___GenerateManyEnd] | None = ...,
+        logprobs: _abc.Iterable[Global___GenerateManyLogprobs] | None = ...,
+        load: Global___WorkerLoad | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["load", b"load"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["choice_indexes", b"choice_indexes", "counts", b"counts", "ended", b"ended", "handles", b"handles", "positions", b"positions", "started_cached_tokens", b"started_cached_tokens", "started_handles", b"started_handles", "token_ids", b"token_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["choice_indexes", b"choice_indexes", "counts", b"counts", "ended", b"ended", "handles", b"handles", "load", b"load", "logprobs", b"logprobs", "positions", b"positions", "started_cached_tokens", b"started_cached_tokens", "started_handles", b"started_handles", "token_ids", b"token_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -549,6 +649,7 @@ class GetStatusResponse(_message.Message):
     KV_USAGE_RATIO_FIELD_NUMBER: _builtins.int
     FEATURE_BYTES_FIELD_NUMBER: _builtins.int
     SERVING_S_FIELD_NUMBER: _builtins.int
+    ENGINE_RESTART_COUNT_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Its configured name."""
     model: _builtins.str
@@ -573,6 +674,8 @@ class GetStatusResponse(_message.Message):
     """Bytes of feature tensors held."""
     serving_s: _builtins.float
     """Seconds since the worker began to serve; 0 before."""
+    engine_restart_count: _builtins.int
+    """Times that the engine ended by itself and was brought back in this process."""
     @_builtins.property
     def end_token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Token ids that end a generation."""
@@ -598,10 +701,11 @@ class GetStatusResponse(_message.Message):
         kv_usage_ratio: _builtins.float = ...,
         feature_bytes: _builtins.int = ...,
         serving_s: _builtins.float = ...,
+        engine_restart_count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["images", b"images"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["context_tokens", b"context_tokens", "end_token_ids", b"end_token_ids", "engine", b"engine", "feature_bytes", b"feature_bytes", "images", b"images", "kv_usage_ratio", b"kv_usage_ratio", "max_running", b"max_running", "model", b"model", "name", b"name", "running", b"running", "serving_s", b"serving_s", "state", b"state", "vocabulary_size", b"vocabulary_size", "waiting", b"waiting"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["context_tokens", b"context_tokens", "end_token_ids", b"end_token_ids", "engine", b"engine", "engine_restart_count", b"engine_restart_count", "feature_bytes", b"feature_bytes", "images", b"images", "kv_usage_ratio", b"kv_usage_ratio", "max_running", b"max_running", "model", b"model", "name", b"name", "running", b"running", "serving_s", b"serving_s", "state", b"state", "vocabulary_size", b"vocabulary_size", "waiting", b"waiting"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -75,7 +75,10 @@ class WorkerServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GenerateMany(self, request_iterator, context):
-        """All generations of one gateway on one stream. UNIMPLEMENTED in this version.
+        """All generations of one gateway on one stream, which stays open as long as the pair does. A response is everything
+        that became ready in one tick of the worker's loop. A generation that is refused or fails ends by itself, with
+        `failed`; the stream's end, however it comes, aborts all its generations. INVALID_ARGUMENT ends the stream where a
+        message breaks the stream's own rules (too many inputs, a handle that is open already, an input without an act).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -38,7 +38,11 @@ class WorkerServiceStub:
     FEATURES_MISSING: push them and ask again. The call's end, however it comes, frees the slot.
     """
     GenerateMany: _grpc.StreamStreamMultiCallable[_worker_pb2.GenerateManyRequest, _worker_pb2.GenerateManyResponse]
-    """All generations of one gateway on one stream. UNIMPLEMENTED in this version."""
+    """All generations of one gateway on one stream, which stays open as long as the pair does. A response is everything
+    that became ready in one tick of the worker's loop. A generation that is refused or fails ends by itself, with
+    `failed`; the stream's end, however it comes, aborts all its generations. INVALID_ARGUMENT ends the stream where a
+    message breaks the stream's own rules (too many inputs, a handle that is open already, an input without an act).
+    """
     Abort: _grpc.UnaryUnaryMultiCallable[_worker_pb2.AbortRequest, _worker_pb2.AbortResponse]
     """Ends a generation of any caller; its stream ends with reason CANCELLED. Idempotent."""
     PutFeatures: _grpc.StreamUnaryMultiCallable[_worker_pb2.PutFeaturesRequest, _worker_pb2.PutFeaturesResponse]
@@ -58,7 +62,11 @@ class WorkerServiceAsyncStub(WorkerServiceStub):
     FEATURES_MISSING: push them and ask again. The call's end, however it comes, frees the slot.
     """
     GenerateMany: _aio.StreamStreamMultiCallable[_worker_pb2.GenerateManyRequest, _worker_pb2.GenerateManyResponse]  # type: ignore[assignment]
-    """All generations of one gateway on one stream. UNIMPLEMENTED in this version."""
+    """All generations of one gateway on one stream, which stays open as long as the pair does. A response is everything
+    that became ready in one tick of the worker's loop. A generation that is refused or fails ends by itself, with
+    `failed`; the stream's end, however it comes, aborts all its generations. INVALID_ARGUMENT ends the stream where a
+    message breaks the stream's own rules (too many inputs, a handle that is open already, an input without an act).
+    """
     Abort: _aio.UnaryUnaryMultiCallable[_worker_pb2.AbortRequest, _worker_pb2.AbortResponse]  # type: ignore[assignment]
     """Ends a generation of any caller; its stream ends with reason CANCELLED. Idempotent."""
     PutFeatures: _aio.StreamUnaryMultiCallable[_worker_pb2.PutFeaturesRequest, _worker_pb2.PutFeaturesResponse]  # type: ignore[assignment]
@@ -87,7 +95,11 @@ class WorkerServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_worker_pb2.GenerateManyRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_worker_pb2.GenerateManyResponse], _abc.AsyncIterator[_worker_pb2.GenerateManyResponse]]:
-        """All generations of one gateway on one stream. UNIMPLEMENTED in this version."""
+        """All generations of one gateway on one stream, which stays open as long as the pair does. A response is everything
+        that became ready in one tick of the worker's loop. A generation that is refused or fails ends by itself, with
+        `failed`; the stream's end, however it comes, aborts all its generations. INVALID_ARGUMENT ends the stream where a
+        message breaks the stream's own rules (too many inputs, a handle that is open already, an input without an act).
+        """
 
     @_abc_1.abstractmethod
     def Abort(
