@@ -5,7 +5,7 @@ BIN := .venv/bin
 SOURCES := services protos/build.py tests deploy benchmarks
 
 .DEFAULT_GOAL := help
-.PHONY: help setup protos protos-check fmt check test test-slow demo bench clean
+.PHONY: help setup protos protos-check fmt check test test-slow demo bench bench-relay clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -39,6 +39,9 @@ test-slow: setup ## The tests that take longer: the real stack, real models
 
 demo: setup ## Start the default stack, ask it about a screenshot, stop it
 	@$(BIN)/python deploy/demo/demo.py
+
+bench-relay: setup ## What relaying a token costs the gateway, against a bare gRPC relay; 5 minutes on two cores
+	@$(BIN)/python benchmarks/relay.py $(ARGS)
 
 bench: ## Where the measurements are
 	@cat benchmarks/README.md

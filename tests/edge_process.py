@@ -182,14 +182,33 @@ class StandInGateway(
         """The probe that arrived."""
         yield json_body({"probe": request.probe})
 
+    async def CountTokens(
+        self, request: inference_pb2.CountTokensRequest, context: object
+    ) -> inference_pb2.CountTokensResponse:
+        """The letters of the model's name."""
+        return inference_pb2.CountTokensResponse(prompt_tokens=len(request.model))
+
     async def Generate(
         self,
         request: inference_pb2.GenerateRequest,
         context: aio.ServicerContext[Any, Any],
     ) -> AsyncIterator[generation_pb2.GenerationEvent]:
-        """The time limit and the metadata that arrived, as text; `session_id` names an error to end with."""
+        """The time limit and the metadata that arrived, as text; `session_id` names an error to end with.
+
+        `generation_id`: hang; three (events); step (one, then wait for `step`, then another); fail late.
+        """
         if request.session_id:
             raise make_error(request.session_id, "the message")
+        if request.generation_id in ("three", "step", "fail late"):
+            for number in range(
+                1, {"three": 3, "step": 2, "fail late": 1}[request.generation_id] + 1
+            ):
+                yield generation_pb2.GenerationEvent(sequence=number)
+                if request.generation_id == "step" and number == 1:
+                    await self.step.wait()
+            if request.generation_id == "fail late":
+                raise make_error("UNAVAILABLE", "the message")
+            return
         if request.generation_id == "hang":
             await self._hang()
         metadata = dict(context.invocation_metadata() or ())

@@ -16,6 +16,8 @@ SERVICES = {
     "edge": "services.cli.edge",
 }
 """Subcommands that run one process, and the module whose `main` does so."""
+WORKER_CHECK = "services.worker.check"
+"""The same for `worker --check`."""
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -33,11 +35,19 @@ def build_parser() -> argparse.ArgumentParser:
         "--config",
         default="tiny-cpu",
         metavar="FILE",
-        help="a YAML file, or the name of one in deploy/config: tiny-cpu (default), sim",
+        help="a YAML file, or the name of one in deploy/config: tiny-cpu (default), tiny-cpu-tp2, sim, ...",
     )
     up.add_argument(
         "--port", type=_port, help="listen there instead of the configured port; 0: any free one"
     )
+    check = commands.add_parser("check", help="check devices, memory and model files; start nothing")
+    check.add_argument(
+        "--config", default="tiny-cpu", metavar="FILE", help="as for up; default: tiny-cpu"
+    )
+    for command in (up, check):
+        command.add_argument(
+            "--model-path", type=Path, metavar="FOLDER", help="the model, instead of the configured"
+        )
 
     chat = commands.add_parser("chat", help="ask the model over gRPC and stream the answer")
     chat.add_argument("text", metavar="TEXT")
@@ -64,6 +74,9 @@ def build_parser() -> argparse.ArgumentParser:
             metavar="FILE",
             help="a JSON object of further variables; it then ends with its parent",
         )
+    commands.choices["worker"].add_argument(
+        "--check", action="store_true", help="check devices, memory and model files; start nothing"
+    )
     for command in commands.choices.values():
         command.set_defaults(parser=command)
     return parser
@@ -98,11 +111,18 @@ def run(arguments: Sequence[str] | None = None) -> int:
     if options.command == "up":
         from services.cli import up
 
-        return up.main(options.config, options.port)
+        return up.main(options.config, options.port, options.model_path)
+    if options.command == "check":
+        from services.cli import check
+
+        return check.main(options.config, options.model_path)
     if options.command == "chat":
         from services.cli import chat
 
         return chat.main(options)
+    if options.command == "worker" and options.check:
+        code: int = import_module(WORKER_CHECK).main()
+        return code
     return run_service(options.command, options.environment)
 
 

@@ -107,6 +107,19 @@ class Configuration(_Section):
     start_timeout_s: float = Field(240.0, gt=0, le=3600)
     """From the start until the stack answers; then `up` gives up."""
 
+    @model_validator(mode="after")
+    def _refuse_unequal_pixels(self) -> Self:
+        """What the tokenizer makes of an image is what the worker expects, or every image is refused."""
+        kwargs = self.worker.settings.get("mm_processor_kwargs")
+        expected = kwargs if isinstance(kwargs, dict) else {}
+        for name in ("max_pixels", "min_pixels"):
+            made, wanted = self.tokenizer.settings.get(name), expected.get(name)
+            if made != wanted:
+                raise ValueError(
+                    f"tokenizer.{name} is {made}, but worker.mm_processor_kwargs.{name} is {wanted}: they must agree"
+                )
+        return self
+
 
 def find(name: str) -> Path:
     """The file of a configuration: a path, or the bare name of one in deploy/config. Raises ConfigurationError."""
@@ -125,6 +138,14 @@ def find(name: str) -> Path:
     raise ConfigurationError(
         f"no configuration {name!r}: {problem}; give a YAML file, or a name: {', '.join(sorted(shipped))}"
     )
+
+
+def with_model_path(configuration: Configuration, model_path: Path | None) -> Configuration:
+    """The configuration with another folder of the model's; None: the same. Relative to the working folder."""
+    if model_path is None:
+        return configuration
+    model = configuration.model.model_copy(update={"path": model_path.resolve()})
+    return configuration.model_copy(update={"model": model})
 
 
 def load(path: Path) -> Configuration:

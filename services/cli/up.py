@@ -12,7 +12,13 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
-from services.cli.configuration import Configuration, ConfigurationError, find, load
+from services.cli.configuration import (
+    Configuration,
+    ConfigurationError,
+    find,
+    load,
+    with_model_path,
+)
 from services.cli.processes import ProcessPlan, plan
 from services.cli.progress import Progress, indented, open_progress
 from services.cli.readiness import until_chain_answers, watch
@@ -198,12 +204,13 @@ async def _run(configuration: Configuration, progress: Progress) -> int:
     return 0
 
 
-def main(name: str, port: int | None) -> int:
+def main(name: str, port: int | None, model_path: Path | None = None) -> int:
     """Run a stack until a signal.
 
     Args:
         name: a configuration file, or the name of one in deploy/config.
         port: replaces the edge's port; 0: any free one.
+        model_path: replaces the model's folder.
 
     Returns:
         0 after a signal, 1 where the stack could not start or could not go on.
@@ -214,7 +221,7 @@ def main(name: str, port: int | None) -> int:
             if variable.startswith(PRIVATE_PREFIX):
                 progress.line(f"{variable} is ignored: the configuration file says it all")
                 del os.environ[variable]
-        configuration = _with_port(load(find(name)), port)
+        configuration = _with_port(with_model_path(load(find(name)), model_path), port)
         return asyncio.run(_run(configuration, progress))
     except (ConfigurationError, StackError) as error:
         progress.close()  # before the error, which the spinner would write over

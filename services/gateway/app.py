@@ -2,11 +2,13 @@
 
 import time
 from collections.abc import Sequence
+from random import Random
 
 from grpc import aio
 from hotline.v1 import inference_pb2_grpc, model_pb2_grpc, openai_pb2_grpc
 
 from services.gateway.inference_servicer import InferenceServicer, ModelServicer
+from services.gateway.metrics import GatewayMetrics
 from services.gateway.openai_servicer import OpenAIServicer
 from services.gateway.pool import Pool
 from services.gateway.registry import Registry
@@ -34,15 +36,24 @@ class Gateway(Service):
     def register(self, server: aio.Server) -> Sequence[str]:
         """Add the servicers."""
         settings = self._settings
-        self.pool = Pool(settings)
+        measured = GatewayMetrics(self.metrics.registry, time.monotonic)
+        random = Random()  # noqa: S311  # no secret: who gets the next generation
+        self.pool = Pool(settings, random, measured.text_rebuilt)
         self.registry = Registry(
             self.pool,
             self.admission,
             time.monotonic,
             settings.queue_timeout_s,
             settings.render_timeout_s,
+            measured,
         )
-        inference = InferenceServicer(self.pool, self.registry, settings.generation_timeout_s)
+        admission = self.admission
+        measured.watch_queue(lambda: admission.running_count, lambda: admission.waiting_count)
+        for tokenizer in self.pool.tokenizers:
+            measured.watch_upstream(tokenizer.upstream)
+        for worker in self.pool.workers:
+            measured.watch_upstream(worker.upstream)
+        inference = InferenceServicer(self.pool, self.registry, settings)
         inference_pb2_grpc.add_InferenceServiceServicer_to_server(inference, server)
         model_pb2_grpc.add_ModelServiceServicer_to_server(ModelServicer(self.pool), server)
         openai = OpenAIServicer(self.pool, self.registry, settings)

@@ -1,18 +1,18 @@
 """One generation's way through the system: render, place, relay ids to text, end exactly once."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
 from itertools import pairwise
-from typing import Protocol
 
+from services.gateway.choice import Choice
 from services.gateway.events import (
     Accepted,
     ChoiceEnd,
     Failed,
     Finish,
     Finished,
-    Numbered,
     Reasoning,
     Started,
     Text,
@@ -21,26 +21,32 @@ from services.gateway.events import (
 )
 from services.gateway.interfaces import (
     GenerationRequest,
+    Placement,
     Rendered,
     TextOptions,
     TextOutput,
-    TextStream,
-    Tokenizer,
     Worker,
+    WorkerEvent,
     WorkerFinished,
     WorkerStarted,
     WorkerTokens,
 )
 from services.gateway.mailbox import Mailbox
+from services.gateway.observer import EventSink, ignore
+from services.gateway.rendering import Rendering
 from services.runtime.admission import Admission
 from services.runtime.errors import (
     CancelledByPeerError,
     ContextLengthError,
     DeadlineExceededError,
+    EngineDeadError,
     FeaturesMissingError,
+    GenerationConflictError,
     InternalError,
     InvalidArgumentError,
+    OverloadedError,
     ServiceError,
+    UnavailableError,
 )
 from services.runtime.logs import get_logger
 
@@ -50,18 +56,20 @@ DEADLINE_MARGIN_S = 0.1
 """A generation ends so long before its deadline, so that the terminal event still arrives."""
 
 
-class Placement(Protocol):
-    """Chooses processes."""
+_MOVABLE = (OverloadedError, UnavailableError, EngineDeadError)
+"""Failures of one worker, which another worker need not have."""
 
-    def tokenizer(self) -> Tokenizer:
-        """A tokenizer that serves. Raises UnavailableError."""
 
-    def worker(self, model: str) -> Worker:
-        """A worker that serves this model. Raises UnavailableError."""
+def conflict(generation_id: str) -> GenerationConflictError:
+    """The error where this id of the caller runs already, here or through another gateway."""
+    return GenerationConflictError(
+        f"generation_id: {generation_id!r} is running already.",
+        metadata={"field": "generation_id"},
+    )
 
 
 class Generation:
-    """A running generation. `run` is a task owned by the registry; one reader takes `events`."""
+    """A running generation. `run` is a task owned by the registry; one reader takes what comes to `mailbox`."""
 
     def __init__(
         self,
@@ -71,25 +79,22 @@ class Generation:
         clock: Callable[[], float],
         queue_timeout_s: float,
         render_timeout_s: float,
+        observe: EventSink = ignore,
     ) -> None:
         self.request = request
         self._placement, self._admission, self._clock = placement, admission, clock
-        self._queue_timeout_s, self._render_timeout_s = queue_timeout_s, render_timeout_s
-        self._mailbox = Mailbox()
-        self._choices: list[_Choice] = []
-        self._all_ended = asyncio.Event()
+        self._queue_timeout_s = queue_timeout_s
+        self._rendering = Rendering(request, placement, clock, render_timeout_s)
+        self.mailbox = Mailbox(observe)
+        """The events, for one reader."""
+        self._choices: list[Choice] = []
+        self._over = asyncio.Event()
         self._failure: ServiceError | None = None
+        self._worker_failure: ServiceError | None = None
+        self._begun = False
         self._prompt_tokens = self._cached_tokens = 0
         self._marks_s: dict[str, float] = {"asked": clock()}
         self._accepted = False
-
-    async def events(self) -> AsyncGenerator[Numbered, None]:
-        """The events, for one reader; ends after the terminal one."""
-        while True:
-            for numbered in await self._mailbox.take():
-                yield numbered
-                if isinstance(numbered.event, Finished | Failed):
-                    return
 
     async def run(self) -> None:
         """Live from admission to the terminal event, which is always put, whatever happens.
@@ -100,119 +105,165 @@ class Generation:
             async with asyncio.timeout(self._remaining_s()):
                 await self._admitted()
         except ServiceError as error:
-            self._mailbox.put(Failed(error, self._usage()))
+            self.mailbox.put(Failed(error, self._usage()))
         except TimeoutError:
-            self._mailbox.put(
+            self.mailbox.put(
                 Failed(DeadlineExceededError("The deadline passed before the end."), self._usage())
             )
         except asyncio.CancelledError:
             cancelled = Failed(CancelledByPeerError("Cancelled before it was accepted."))
-            self._mailbox.put(self._finished() if self._accepted else cancelled)
+            self.mailbox.put(self._finished() if self._accepted else cancelled)
             raise
         # The top of the task: whatever it is, the reader must hear of an end, and the log of the cause.
         except Exception:  # noqa: BLE001
             _log.exception("generation failed", generation_id=self.request.generation_id)
-            self._mailbox.put(Failed(InternalError(), self._usage()))
+            self.mailbox.put(Failed(InternalError(), self._usage()))
         finally:
             for choice in self._choices:
                 choice.close()
 
     async def _admitted(self) -> None:
+        model = self.request.model
         async with self._admission.place(self._queue_timeout_s) as ahead:
             self._mark("admitted")
-            tokenizer = self._placement.tokenizer()
-            rendered = await tokenizer.render(self.request, self._render_timeout_s)
-            worker = self._placement.worker(self.request.model)
+            rendered = await self._rendering.render()
             self._prompt_tokens = len(rendered.token_ids)
-            room = worker.context_tokens - self._prompt_tokens
-            if room < 1:
-                raise ContextLengthError(self._prompt_tokens, worker.context_tokens)
-            image_count, limit = len(rendered.feature_digests), worker.max_images
-            if image_count > limit:
-                raise InvalidArgumentError(
-                    "messages", f"{image_count} images", f"at most {limit} images in one prompt"
-                )
-            request, self._accepted = self.request, True
-            self._mailbox.put(
-                Accepted(request.generation_id, request.model, self._prompt_tokens, ahead)
+            with self._placement.worker(model) as worker:
+                self._room(worker, rendered)
+                self._open_texts(rendered)
+                self._accept(ahead)
+                failure = await self._attempt(worker, rendered)
+            if isinstance(failure, _MOVABLE) and not self._begun:
+                failure = await self._elsewhere(worker, rendered, failure)
+        if isinstance(failure, GenerationConflictError):  # which the worker told in its own words
+            raise conflict(self.request.generation_id)
+        if failure is not None:
+            raise failure
+        self.mailbox.put(self._finished())
+
+    def _room(self, worker: Worker, rendered: Rendered) -> int:
+        """Tokens that the answer may have at most. Raises where the prompt does not fit."""
+        room = worker.context_tokens - self._prompt_tokens
+        if room < 1:
+            raise ContextLengthError(self._prompt_tokens, worker.context_tokens)
+        image_count, limit = len(rendered.feature_digests), worker.max_images
+        if image_count > limit:
+            raise InvalidArgumentError(
+                "messages", f"{image_count} images", f"at most {limit} images in one prompt"
             )
-            if rendered.feature_digests:
-                await self._push(tokenizer, rendered, worker)
-            self._mark("rendered")
-            await self._relay(tokenizer, worker, rendered, min(room, request.max_tokens or room))
+        return min(room, self.request.max_tokens or room)
 
-    async def _push(self, tokenizer: Tokenizer, rendered: Rendered, worker: Worker) -> None:
-        timeout_s = self._render_timeout_s
-        try:
-            await tokenizer.push_features(rendered.feature_digests, worker.name, timeout_s)
-        except FeaturesMissingError:
-            # The tokenizer's store is bounded: a burst of images may have displaced these. Once is enough.
-            await tokenizer.render(self.request, timeout_s)
-            await tokenizer.push_features(rendered.feature_digests, worker.name, timeout_s)
-
-    async def _relay(
-        self, tokenizer: Tokenizer, worker: Worker, rendered: Rendered, max_tokens: int
-    ) -> None:
+    def _open_texts(self, rendered: Rendered) -> None:
+        request = self.request
         options = TextOptions(
-            self.request.stop,
-            self.request.split_reasoning,
-            rendered.thinking_closed,
-            self.request.ignore_eos,
+            request.stop, request.split_reasoning, rendered.thinking_closed, request.ignore_eos
         )
-        self._choices = [_Choice(index, self) for index in range(self.request.choice_count)]
+        self._choices = [Choice(index, self) for index in range(request.choice_count)]
         for choice in self._choices:
-            choice.stream = tokenizer.open_text(options, choice.index, choice.take)
-        steps = asyncio.ensure_future(self._feed(worker, rendered, max_tokens))
-        ended = asyncio.ensure_future(self._all_ended.wait())
+            choice.stream = self._placement.open_text(
+                request.model, options, choice.index, choice.take
+            )
+
+    def _accept(self, ahead: int) -> None:
+        request, self._accepted = self.request, True
+        self.mailbox.put(Accepted(request.generation_id, request.model, self._prompt_tokens, ahead))
+
+    async def _elsewhere(
+        self, refusing: Worker, rendered: Rendered, failure: ServiceError
+    ) -> ServiceError | None:
+        """Try one other worker, where there is one; its failure, or the first one's where there is none."""
+        with ExitStack() as stack:
+            try:
+                placing = self._placement.worker(self.request.model, other_than=refusing)
+                worker = stack.enter_context(placing)
+            except UnavailableError:
+                return failure
+            _log.info(
+                "generation moves before its begin",
+                generation_id=self.request.generation_id,
+                refused_by=refusing.name,
+                reason=failure.reason.value,
+                worker=worker.name,
+            )
+            return await self._attempt(worker, rendered)
+
+    async def _attempt(self, worker: Worker, rendered: Rendered) -> ServiceError | None:
+        """Run on this worker; returns what failed there, None where all went well. Raises what failed elsewhere."""
+        max_tokens = self._room(worker, rendered)
+        failure = await self._push(worker, rendered)
+        if failure is None:
+            self._mark("rendered")
+            failure = await self._steps(worker, rendered, max_tokens)
+        if isinstance(failure, FeaturesMissingError) and rendered.feature_digests:
+            # Nothing was sampled. The worker's store is bounded too; once more is enough.
+            failure = await self._push(worker, rendered)
+            if failure is None:
+                failure = await self._steps(worker, rendered, max_tokens)
+        return failure
+
+    async def _push(self, worker: Worker, rendered: Rendered) -> ServiceError | None:
+        if not rendered.feature_digests:
+            return None
         try:
-            await asyncio.wait((steps, ended), return_when=asyncio.FIRST_COMPLETED)
-            if steps.done():
-                await steps  # raises what broke the worker's stream
-                if not all(choice.ends for choice in self._choices):
-                    raise InternalError  # the worker's stream ended without saying why
-                await ended  # the tokenizer still flushes
+            await self._rendering.push(rendered.feature_digests, worker.name)
+        except _MOVABLE as error:
+            return error
+        return None
+
+    async def _steps(
+        self, worker: Worker, rendered: Rendered, max_tokens: int
+    ) -> ServiceError | None:
+        """Worker -> tokenizer -> reader, by callbacks, until the last text has ended or something failed.
+
+        Returns what failed on the worker; raises what failed elsewhere.
+        """
+        if self._failure is not None:  # while features were pushed
+            raise self._failure
+        self._over.clear()
+        self._worker_failure = None
+        limit_s = max(self._remaining_s() - DEADLINE_MARGIN_S, 0.001)
+        take = partial(self._take_step, worker)
+        steps = worker.generate(self.request, rendered, max_tokens, limit_s, take)
+        try:
+            await self._over.wait()
         finally:
-            # Cancelling the feed closes the worker's stream: its slot is free before the client hears of the end.
-            for task in (steps, ended):
-                task.cancel()
-            await asyncio.wait((steps, ended))
+            steps.close()  # its slot is being freed before the client hears of the end
         if self._failure is not None:
             raise self._failure
-        self._mailbox.put(self._finished())
+        return self._worker_failure
 
-    async def _feed(self, worker: Worker, rendered: Rendered, max_tokens: int) -> None:
-        """Worker -> tokenizer."""
-        time_limit_s = self._remaining_s() - DEADLINE_MARGIN_S
-        steps = worker.generate(self.request, rendered, max_tokens, max(time_limit_s, 0.001))
-        async with aclosing(steps):
-            async for step in steps:
-                if isinstance(step, WorkerTokens):
-                    self._choices[step.choice_index].feed(step)
-                elif isinstance(step, WorkerFinished):
-                    self._choices[step.choice_index].worker_ended(step)
-                else:
-                    self._started(worker, step)
+    def _take_step(self, worker: Worker, step: WorkerEvent | ServiceError) -> None:
+        if isinstance(step, WorkerTokens):
+            self._choices[step.choice_index].feed(step)
+        elif isinstance(step, WorkerFinished):
+            self._choices[step.choice_index].worker_ended(step)
+        elif isinstance(step, WorkerStarted):
+            self._started(worker, step)
+        else:
+            self._worker_failure = step
+            self._over.set()
 
     def _started(self, worker: Worker, step: WorkerStarted) -> None:
+        self._begun = True
         self._cached_tokens = step.cached_tokens
-        self._mailbox.put(Started(worker.name, step.cached_tokens))
+        self.mailbox.put(Started(worker.name, step.cached_tokens))
 
     def take(self, index: int, output: TextOutput | ServiceError) -> None:
         """Tokenizer -> reader; called by the choices."""
         if isinstance(output, ServiceError):
             self._failure = output
-            self._all_ended.set()
+            self._over.set()
             return
         if output.reasoning:
-            self._mailbox.put(Reasoning(index, output.reasoning))
+            self.mailbox.put(Reasoning(index, output.reasoning))
         if output.text:
-            self._mailbox.put(Text(index, output.text))
+            self.mailbox.put(Text(index, output.text))
         if output.action is not None:
-            self._mailbox.put(output.action)
+            self.mailbox.put(output.action)
         if output.finished and all(choice.end is not None for choice in self._choices):
-            self._all_ended.set()
+            self._over.set()
 
-    def mark_first_token(self) -> None:
+    def first_token(self) -> None:
         """Note when the first token came from the worker."""
         self._marks_s.setdefault("first", self._clock())
 
@@ -237,58 +288,3 @@ class Generation:
 
     def _remaining_s(self) -> float:
         return max(self.request.deadline_s - self._clock(), 0.0)
-
-
-class _Choice:
-    """One of a generation's outputs: ids go to its text stream, text comes back."""
-
-    def __init__(self, index: int, generation: Generation) -> None:
-        self.index, self._generation = index, generation
-        self.stream: TextStream | None = None
-        self.end: ChoiceEnd | None = None
-        self.completion_tokens = 0
-        self._worker_end: WorkerFinished | None = None
-
-    def feed(self, step: WorkerTokens) -> None:
-        """New ids from the worker; ids after the text's end are dropped."""
-        self._generation.mark_first_token()
-        if self.end is None and self.stream is not None:
-            self.completion_tokens += len(step.token_ids)
-            self.stream.send(step.token_ids, last=False)
-
-    def worker_ended(self, step: WorkerFinished) -> None:
-        """The worker's end; the text's end follows when the tokenizer has flushed."""
-        self._worker_end = step
-        if self.end is None and self.stream is not None:
-            self.stream.send((), last=True)
-
-    def take(self, output: TextOutput | ServiceError) -> None:
-        """Text from the tokenizer."""
-        if not isinstance(output, ServiceError) and output.finished:
-            self.end = self._ended(output)
-        self._generation.take(self.index, output)
-
-    def _ended(self, output: TextOutput) -> ChoiceEnd:
-        if output.stop_match or output.end_tag:
-            # What came after the match was never shown, and is not counted.
-            self.completion_tokens = output.consumed_tokens
-            reason = Finish.STOP_SEQUENCE if output.stop_match else Finish.STOP
-            return ChoiceEnd(self.index, reason, output.stop_match)
-        worker_end = self._worker_end
-        if worker_end is None:
-            return ChoiceEnd(self.index, Finish.STOP)
-        by_token = (
-            worker_end.reason is Finish.STOP_SEQUENCE and worker_end.stop_token_id is not None
-        )
-        match = str(worker_end.stop_token_id) if by_token else ""
-        return ChoiceEnd(self.index, worker_end.reason, match)
-
-    @property
-    def ends(self) -> bool:
-        """Whether the end has come, or is on its way through the tokenizer."""
-        return self.end is not None or self._worker_end is not None
-
-    def close(self) -> None:
-        """Forget the text stream. Idempotent."""
-        if self.stream is not None:
-            self.stream.close()

@@ -14,12 +14,15 @@ from hotline.v1 import (
     model_pb2_grpc,
 )
 
-from services.gateway import wire
+from services.gateway import token_wire, wire
 from services.gateway.events import Failed, Finished
 from services.gateway.owner import owner_of
 from services.gateway.pool import Pool
 from services.gateway.registry import Registry
+from services.gateway.settings import GatewaySettings
+from services.gateway.worker_id import worker_generation_id
 from services.runtime.errors import UnimplementedError
+from services.runtime.plain_text_limits import check_id_count, check_text
 
 _Context: TypeAlias = "aio.ServicerContext[Any, Any]"
 
@@ -27,9 +30,10 @@ _Context: TypeAlias = "aio.ServicerContext[Any, Any]"
 class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
     """Generation for clients; the contract is in inference.proto."""
 
-    def __init__(self, pool: Pool, registry: Registry, generation_timeout_s: float) -> None:
+    def __init__(self, pool: Pool, registry: Registry, settings: GatewaySettings) -> None:
         self._pool, self._registry = pool, registry
-        self._generation_timeout_s = generation_timeout_s
+        self._generation_timeout_s = settings.generation_timeout_s
+        self._render_timeout_s = settings.render_timeout_s
 
     async def Generate(
         self, request: inference_pb2.GenerateRequest, context: _Context
@@ -60,15 +64,49 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
     async def Cancel(
         self, request: inference_pb2.CancelRequest, context: _Context
     ) -> inference_pb2.CancelResponse:
-        """End a generation of the caller."""
-        cancelled = self._registry.cancel(owner_of(context), request.generation_id)
+        """End a generation of the caller: here, or on whatever worker another gateway has it running."""
+        owner, generation_id = owner_of(context), request.generation_id
+        wire.check_generation_id(generation_id)
+        cancelled = self._registry.cancel(owner, generation_id)
+        if not cancelled:
+            cancelled = await self._pool.abort(worker_generation_id(owner, generation_id))
         return inference_pb2.CancelResponse(cancelled=cancelled)
 
     async def CountTokens(
         self, request: inference_pb2.CountTokensRequest, context: _Context
     ) -> inference_pb2.CountTokensResponse:
-        """Not built yet."""
-        raise UnimplementedError("InferenceService.CountTokens")
+        """Render a conversation, and count what came of it."""
+        model = self._pool.model(request.model)
+        conversation = token_wire.conversation(request)
+        tokenizer = self._pool.renderer(model.name)
+        rendered = await tokenizer.render(conversation, self._limit_s(context))
+        return token_wire.count(rendered, model.context_tokens)
+
+    async def Tokenize(
+        self, request: inference_pb2.TokenizeTextRequest, context: _Context
+    ) -> inference_pb2.TokenizeTextResponse:
+        """Ids of a plain text."""
+        model = self._pool.model(request.model)
+        check_text(request.text)
+        tokenizer = self._pool.renderer(model.name)
+        ids = await tokenizer.tokenize(request.text, self._limit_s(context))
+        return await token_wire.ids(ids, model.context_tokens)
+
+    async def Detokenise(
+        self, request: inference_pb2.DetokeniseIdsRequest, context: _Context
+    ) -> inference_pb2.DetokeniseIdsResponse:
+        """Text of ids."""
+        model = self._pool.model(request.model)
+        check_id_count(request.token_ids)
+        text = await self._pool.renderer(model.name).decode_tokens(
+            request.token_ids, request.skip_special_tokens, self._limit_s(context)
+        )
+        return inference_pb2.DetokeniseIdsResponse(text=text)
+
+    def _limit_s(self, context: _Context) -> float:
+        remaining_s = context.time_remaining()
+        limit_s = self._render_timeout_s
+        return limit_s if remaining_s is None else min(remaining_s, limit_s)
 
 
 async def _later(method: str) -> AsyncGenerator[generation_pb2.GenerationEvent, None]:

@@ -1,11 +1,32 @@
 """What the relay needs of a tokenizer and of a worker, without gRPC: the clients implement it, tests can too."""
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 from services.gateway.events import Action, Finish
 from services.runtime.errors import ServiceError
+
+
+class Renderable(Protocol):
+    """A conversation, checked; the tokenizer reads it, the gateway does not."""
+
+    @property
+    def messages(self) -> Sequence[Any]:
+        """hotline.v1.Message."""
+
+    @property
+    def render_options(self) -> Any:
+        """hotline.v1.RenderOptions."""
+
+
+@dataclass(frozen=True)
+class Conversation:
+    """See Renderable: what is rendered without being generated from."""
+
+    messages: Sequence[Any]
+    render_options: Any
 
 
 @dataclass(frozen=True)
@@ -42,6 +63,8 @@ class Rendered:
     """hotline.v1.FeaturePlacement; the worker reads them."""
     feature_digests: Sequence[bytes]
     thinking_closed: bool
+    image_tokens: int = 0
+    """Tokens of images among the ids."""
 
 
 @dataclass(frozen=True)
@@ -81,21 +104,37 @@ class TextStream(Protocol):
         """Forget it; the sink is not called again. Idempotent."""
 
 
-class Tokenizer(Protocol):
-    """One tokenizer process."""
+class Detokeniser(Protocol):
+    """One tokenizer process that has the role `detokenise`."""
 
     @property
     def name(self) -> str:
         """Its configured name."""
 
-    async def render(self, request: GenerationRequest, timeout_s: float) -> Rendered:
+    def open_text(self, options: TextOptions, choice_index: int, sink: TextSink) -> TextStream:
+        """Begin the text of one choice; where it breaks, the sink hears UnavailableError."""
+
+
+class Tokenizer(Protocol):
+    """One tokenizer process that has the role `render`."""
+
+    @property
+    def name(self) -> str:
+        """Its configured name."""
+
+    async def render(self, request: Renderable, timeout_s: float) -> Rendered:
         """Render the conversation. Raises ServiceError, naming the message or part at fault."""
 
     async def push_features(self, digests: Sequence[bytes], worker: str, timeout_s: float) -> None:
         """Send tensors to a worker. Raises FeaturesMissingError where they are gone: render again."""
 
-    def open_text(self, options: TextOptions, choice_index: int, sink: TextSink) -> TextStream:
-        """Begin the text of one choice."""
+    async def tokenize(self, text: str, timeout_s: float) -> Sequence[int]:
+        """Ids of a plain text. Raises ServiceError, naming `text`."""
+
+    async def decode_tokens(
+        self, token_ids: Sequence[int], skip_special_tokens: bool, timeout_s: float
+    ) -> str:
+        """Text of ids. Raises ServiceError, naming `token_ids` or one of them."""
 
 
 @dataclass(frozen=True)
@@ -126,6 +165,31 @@ class WorkerFinished:
 WorkerEvent: TypeAlias = WorkerStarted | WorkerTokens | WorkerFinished
 
 
+@dataclass(frozen=True)
+class Load:
+    """How busy a worker says it is, over all its callers."""
+
+    running: int = 0
+    """Generations running."""
+    waiting: int = 0
+    """Generations waiting in the engine."""
+    kv_usage_ratio: float = 0.0
+    """Share of the KV cache in use, 0 to 1."""
+
+
+WorkerSink: TypeAlias = Callable[[WorkerEvent | ServiceError], None]
+"""Called on the loop for every event of a generation, never from within `generate`; an error is the last call, and so
+is the end of the last choice. A callback, because a task switch for each token of each generation is what a relay pays
+most for."""
+
+
+class WorkerStream(Protocol):
+    """One generation on a worker."""
+
+    def close(self) -> None:
+        """Free the worker's slot; the sink is not called again. Idempotent."""
+
+
 class Worker(Protocol):
     """One worker process."""
 
@@ -142,6 +206,34 @@ class Worker(Protocol):
         """Images in one prompt."""
 
     def generate(
-        self, request: GenerationRequest, rendered: Rendered, max_tokens: int, time_limit_s: float
-    ) -> AsyncGenerator[WorkerEvent, None]:
-        """Stream one generation; closing the generator frees the worker's slot. Raises ServiceError."""
+        self,
+        request: GenerationRequest,
+        rendered: Rendered,
+        max_tokens: int,
+        time_limit_s: float,
+        sink: WorkerSink,
+    ) -> WorkerStream:
+        """Begin one generation; never waits."""
+
+
+class Placement(Protocol):
+    """Chooses processes among those that serve a model (a canonical name)."""
+
+    def renderer(self, model: str, other_than: Tokenizer | None = None) -> Tokenizer:
+        """A renderer. Raises UnavailableError where there is none, or none but `other_than`."""
+
+    def worker(
+        self, model: str, other_than: Worker | None = None
+    ) -> AbstractContextManager[Worker]:
+        """A worker, which counts as loaded by one more generation until the context ends.
+
+        Raises UnavailableError where there is none, or none but `other_than`.
+        """
+
+    def open_text(
+        self, model: str, options: TextOptions, choice_index: int, sink: TextSink
+    ) -> TextStream:
+        """Begin the text of one choice, which outlives any one detokeniser.
+
+        Raises UnavailableError where none serves; later the sink hears it where none comes back in time.
+        """

@@ -3,6 +3,7 @@
 import asyncio
 
 from services.gateway.events import Event, Failed, Finished, Numbered, Reasoning, Text
+from services.gateway.observer import EventSink, ignore
 
 
 class Mailbox:
@@ -10,11 +11,15 @@ class Mailbox:
 
     `put` never waits: what it may hold is bounded by the generation's max_tokens, since neighbouring text of one
     choice becomes one event. A reader that keeps up gets every piece by itself, the first one at once.
+
+    Args:
+        observe: told of every event that is taken.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, observe: EventSink = ignore) -> None:
+        self._observe = observe
         self._events: list[Numbered] = []
-        self._filled = asyncio.Event()
+        self._reader: asyncio.Future[None] | None = None
         self._sequence = 0
         self._closed = False
 
@@ -23,6 +28,7 @@ class Mailbox:
         if self._closed:
             return
         self._closed = isinstance(event, Finished | Failed)
+        self._observe(event)
         self._sequence += 1
         if self._events:
             merged = _merge(self._events[-1].event, event)
@@ -30,13 +36,16 @@ class Mailbox:
                 self._events[-1] = Numbered(self._sequence, merged)
                 return
         self._events.append(Numbered(self._sequence, event))
-        self._filled.set()
+        if self._reader is not None and not self._reader.done():
+            self._reader.set_result(None)
 
     async def take(self) -> list[Numbered]:
         """Everything that waits, at least one event; waits for it as long as the generation lives."""
-        await self._filled.wait()
+        if not self._events:
+            # A bare future: this is done for every token, and an Event costs twice as much.
+            self._reader = asyncio.get_running_loop().create_future()
+            await self._reader
         events, self._events = self._events, []
-        self._filled.clear()
         return events
 
 

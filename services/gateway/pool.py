@@ -3,15 +3,20 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from random import Random
 
+from services.gateway.changes import Changes
+from services.gateway.detokenisers import RETRY_DELAY_S, ModelDetokenisers
+from services.gateway.interfaces import TextOptions, TextSink, TextStream, Tokenizer, Worker
+from services.gateway.pinned_text import PinnedText
+from services.gateway.placement import WorkerPlacement, least_of_two
 from services.gateway.settings import GatewaySettings
 from services.gateway.tokenizer_client import TokenizerClient
 from services.gateway.upstream import Upstream
 from services.gateway.worker_client import WorkerClient
 from services.runtime.errors import ModelNotFoundError, UnavailableError
-
-RETRY_DELAY_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -29,9 +34,21 @@ class ServedModel:
 
 
 class Pool:
-    """Watches tokenizers and workers, and chooses among those that serve."""
+    """Watches tokenizers and workers, and chooses among those that serve; see interfaces.Placement.
 
-    def __init__(self, settings: GatewaySettings) -> None:
+    What drains is no longer chosen, and goes on with what it has.
+    """
+
+    def __init__(
+        self,
+        settings: GatewaySettings,
+        random: Random,
+        text_rebuilt: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._random, self._text_rebuilt = random, text_rebuilt
+        self._placement = WorkerPlacement(random)
+        self._changes = Changes()
+        self._rebuild_timeout_s = settings.text_rebuild_timeout_s
         self._aliases = tuple(settings.model_aliases)
         self.tokenizers = [
             TokenizerClient(Upstream(name, address))
@@ -52,10 +69,15 @@ class Pool:
             on_change: awaited whenever somebody begins or ceases to serve.
             own: told of every task, so that a failure of one is heard.
         """
+
+        async def changed() -> None:
+            self._changes.tell()
+            await on_change()
+
         for worker in self.workers:
-            self._watch(worker.upstream, worker.refresh, on_change)
+            self._watch(worker.upstream, worker.refresh, changed)
         for tokenizer in self.tokenizers:
-            self._watch(tokenizer.upstream, _nothing, on_change)
+            self._watch(tokenizer.upstream, tokenizer.refresh, changed)
         for task in self._tasks:
             own(task)
 
@@ -70,33 +92,84 @@ class Pool:
 
     @property
     def ready(self) -> bool:
-        """Whether a generation could run now."""
-        return any(t.upstream.serving for t in self.tokenizers) and any(
-            w.upstream.serving for w in self.workers
+        """Whether a generation could run now, of one model at least."""
+        return any(map(self._serves, self._model_names()))
+
+    def _serves(self, model: str) -> bool:
+        """Whether a worker, a renderer and a detokeniser serve this model."""
+        return (
+            any(w.upstream.serving and w.status.model == model for w in self.workers)
+            and any(tokenizer.renders(model) for tokenizer in self.tokenizers)
+            and any(tokenizer.detokenises(model) for tokenizer in self.tokenizers)
         )
 
-    def tokenizer(self) -> TokenizerClient:
-        """The least loaded tokenizer that serves."""
-        serving = [tokenizer for tokenizer in self.tokenizers if tokenizer.upstream.serving]
+    def renderer(self, model: str, other_than: Tokenizer | None = None) -> TokenizerClient:
+        """See interfaces.Placement; the one with fewer renders under way of two."""
+        serving = [t for t in self.tokenizers if t.renders(model) and t is not other_than]
         if not serving:
-            raise UnavailableError("No tokenizer is serving.", retry_delay_s=RETRY_DELAY_S)
-        return min(serving, key=lambda tokenizer: tokenizer.load)
+            raise UnavailableError(f"No renderer is serving {model}.", retry_delay_s=RETRY_DELAY_S)
+        return least_of_two(serving, lambda client: client.rendering_count, self._random)
 
-    def worker(self, model: str) -> WorkerClient:
-        """The least loaded worker that serves this model (a canonical name)."""
-        serving = [w for w in self.workers if w.upstream.serving and w.status.model == model]
+    def worker(
+        self, model: str, other_than: Worker | None = None
+    ) -> AbstractContextManager[WorkerClient]:
+        """See interfaces.Placement; chosen as placement.WorkerPlacement says."""
+        serving = [
+            w
+            for w in self.workers
+            if w.upstream.serving and w.status.model == model and w is not other_than
+        ]
         if not serving:
             raise UnavailableError(
                 f"No worker is serving {model}: it is starting, or restarting.",
                 retry_delay_s=RETRY_DELAY_S,
             )
-        return min(serving, key=lambda worker: worker.running_count)
+        return self._placement.place(serving)
+
+    def open_text(
+        self, model: str, options: TextOptions, choice_index: int, sink: TextSink
+    ) -> TextStream:
+        """See interfaces.Placement."""
+        detokenisers = ModelDetokenisers(self.tokenizers, model, self._changes, self._random)
+        return PinnedText(
+            detokenisers,
+            options,
+            choice_index,
+            sink,
+            self._rebuild_timeout_s,
+            self._text_rebuilt,
+        )
+
+    async def abort(self, generation_id: str) -> bool:
+        """End a generation on whatever worker runs it, whichever gateway placed it; whether one did.
+
+        Args:
+            generation_id: as workers know it, see worker_id.
+
+        Raises UnavailableError where none ran it and one that serves did not answer.
+        """
+        answers = await asyncio.gather(*(worker.abort(generation_id) for worker in self.workers))
+        if any(answers):
+            return True
+        silent = [
+            worker.name
+            for worker, answer in zip(self.workers, answers, strict=True)
+            if answer is None and worker.upstream.serving
+        ]
+        if silent:
+            raise UnavailableError(
+                f"generation_id: {', '.join(silent)} did not say whether it runs there.",
+                retry_delay_s=RETRY_DELAY_S,
+            )
+        return False
+
+    def _model_names(self) -> list[str]:
+        return list(dict.fromkeys(w.status.model for w in self.workers if w.status.model))
 
     def models(self) -> list[ServedModel]:
         """The models seen so far, the default one first; only it has the aliases."""
-        names = dict.fromkeys(w.status.model for w in self.workers if w.status.model)
         found: list[ServedModel] = []
-        for name in names:
+        for name in self._model_names():
             workers = [w for w in self.workers if w.status.model == name]
             status = workers[0].status
             found.append(
@@ -107,7 +180,7 @@ class Pool:
                     max_images=status.images.max_count,
                     engine=status.engine,
                     create_time_s=self._create_time_s,
-                    ready=any(w.upstream.serving for w in workers),
+                    ready=self._serves(name),
                 )
             )
         return found
@@ -132,12 +205,10 @@ class Pool:
             await asyncio.wait(self._tasks)
         for tokenizer in self.tokenizers:
             await tokenizer.link.close()
+        for worker in self.workers:
+            await worker.link.close()
         for upstream in (
             *(t.upstream for t in self.tokenizers),
             *(w.upstream for w in self.workers),
         ):
             await upstream.close()
-
-
-async def _nothing() -> None:
-    """A tokenizer has nothing to tell when it begins to serve."""

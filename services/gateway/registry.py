@@ -2,13 +2,13 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
 
-from services.gateway.events import Numbered
-from services.gateway.generation import Generation, Placement
-from services.gateway.interfaces import GenerationRequest
+from services.gateway.events import Failed, Finished, Numbered
+from services.gateway.generation import Generation, conflict
+from services.gateway.interfaces import GenerationRequest, Placement
+from services.gateway.observer import Observer, Unobserved
 from services.runtime.admission import Admission
-from services.runtime.errors import GenerationConflictError, UnavailableError
+from services.runtime.errors import UnavailableError
 
 CANCEL_TIMEOUT_S = 5.0
 """Longest wait for a cancelled generation to free what it holds."""
@@ -24,9 +24,11 @@ class Registry:
         clock: Callable[[], float],
         queue_timeout_s: float,
         render_timeout_s: float,
+        observer: Observer | None = None,
     ) -> None:
         self._placement, self._admission, self._clock = placement, admission, clock
         self._queue_timeout_s, self._render_timeout_s = queue_timeout_s, render_timeout_s
+        self._observer = observer or Unobserved()
         self._tasks: dict[tuple[str, str], asyncio.Task[None]] = {}
         self._closed = False
 
@@ -44,10 +46,7 @@ class Registry:
             raise UnavailableError("This gateway is shutting down.", retry_delay_s=1.0)
         key = (request.owner, request.generation_id)
         if key in self._tasks:
-            raise GenerationConflictError(
-                f"generation_id: {request.generation_id!r} is running already.",
-                metadata={"field": "generation_id"},
-            )
+            raise conflict(request.generation_id)
         generation = Generation(
             request,
             self._placement,
@@ -55,13 +54,16 @@ class Registry:
             self._clock,
             self._queue_timeout_s,
             self._render_timeout_s,
+            self._observer.begin(request.model),
         )
         task = asyncio.create_task(generation.run(), name=f"generation {request.generation_id}")
         self._tasks[key] = task
         try:
-            async with aclosing(generation.events()) as events:
-                async for event in events:
-                    yield event
+            terminal = False
+            while not terminal:
+                for numbered in await generation.mailbox.take():
+                    yield numbered
+                    terminal = isinstance(numbered.event, Finished | Failed)
         finally:
             task.cancel()
             await asyncio.wait((task,), timeout=CANCEL_TIMEOUT_S)

@@ -25,6 +25,8 @@ class GatewaySettings(ServiceSettings):
     """Longest wait for a place; then OVERLOADED."""
     render_timeout_s: float = Field(30.0, gt=0, le=300)
     """Longest wait for a tokenizer to render, and to push features."""
+    text_rebuild_timeout_s: float = Field(10.0, ge=0, le=300)
+    """Longest time that a running generation waits for a detokeniser after its own one went; then UNAVAILABLE."""
     generation_timeout_s: float = Field(600.0, gt=0, le=3600)
     """Longest generation where the client set no deadline, and the most that a deadline may ask for."""
     max_body_bytes: int = Field(32 * 1024 * 1024, ge=1024)

@@ -33,6 +33,9 @@ class Upstream:
         self._probe_interval_s, self._probe_timeout_s = probe_interval_s, probe_timeout_s
         self.channel: aio.Channel = open_channel(address)
         self.serving = False
+        self.frozen_listeners: list[Callable[[], None]] = []
+        """Called when the process is there but no longer answers: its streams will neither go on nor end by themselves.
+        Not when it dies or drains: then its streams tell."""
 
     async def watch(
         self, on_serving: Callable[[], Awaitable[None]], on_change: Callable[[], Awaitable[None]]
@@ -84,6 +87,9 @@ class Upstream:
                     request = health_pb2.HealthCheckRequest()
                     await stub.Check(request, timeout=self._probe_timeout_s)
                 except aio.AioRpcError as error:
+                    if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+                        for tell in self.frozen_listeners:
+                            tell()
                     return f"no answer to a probe: {error.code()}"
 
         tasks = [asyncio.create_task(read()), asyncio.create_task(probe())]

@@ -41,6 +41,14 @@ def new_generation_id() -> str:
     return uuid.uuid4().hex
 
 
+def check_generation_id(generation_id: str) -> None:
+    """Raises InvalidArgumentError for what cannot be a generation's id."""
+    if not _ID.fullmatch(generation_id):
+        raise InvalidArgumentError(
+            "generation_id", generation_id, "1 to 128 characters of [A-Za-z0-9._:-]"
+        )
+
+
 def generation_request(
     request: inference_pb2.GenerateRequest, model: str, owner: str, deadline_s: float
 ) -> GenerationRequest:
@@ -50,19 +58,13 @@ def generation_request(
         model: the canonical name that `request.model` stands for.
         deadline_s: on the gateway's monotonic clock.
     """
-    if request.generation_id and not _ID.fullmatch(request.generation_id):
-        raise InvalidArgumentError(
-            "generation_id", request.generation_id, "1 to 128 characters of [A-Za-z0-9._:-]"
-        )
+    if request.generation_id:
+        check_generation_id(request.generation_id)
     if request.session_id:
         raise UnimplementedError("session_id (sessions)")
     if not PRIORITIES.holds(request.priority):
         raise InvalidArgumentError("priority", request.priority, str(PRIORITIES))
-    part_counts = (len(message.parts.parts) for message in request.messages)
-    check_conversation_size(len(request.messages), part_counts)
-    size = request.render.ByteSize()
-    if size > MAX_RENDER_BYTES:
-        raise InvalidArgumentError("render", f"{size} bytes", f"at most {MAX_RENDER_BYTES} bytes")
+    check_conversation(request)
     sampling = request.sampling
     check_sampling(sampling)
     return GenerationRequest(
@@ -80,6 +82,17 @@ def generation_request(
         priority=request.priority,
         deadline_s=deadline_s,
     )
+
+
+def check_conversation(
+    request: inference_pb2.GenerateRequest | inference_pb2.CountTokensRequest,
+) -> None:
+    """Raises InvalidArgumentError for too many messages or parts, or too much in `render`."""
+    part_counts = (len(message.parts.parts) for message in request.messages)
+    check_conversation_size(len(request.messages), part_counts)
+    size = request.render.ByteSize()
+    if size > MAX_RENDER_BYTES:
+        raise InvalidArgumentError("render", f"{size} bytes", f"at most {MAX_RENDER_BYTES} bytes")
 
 
 def check_sampling(sampling: sampling_pb2.SamplingParameters) -> None:

@@ -249,3 +249,13 @@ class RouteNotFoundError(ServiceError):
 def error_class(reason: Reason) -> type[ServiceError]:
     """The class that stands for a reason."""
     return next(cls for cls in ServiceError.__subclasses__() if cls.reason is reason)
+
+
+def rebuilt(
+    reason: Reason, message: str, metadata: Mapping[str, str], retry_delay_s: float | None
+) -> ServiceError:
+    """The error that a peer raised, from what travelled of it."""
+    cls = error_class(reason)
+    error = cls.__new__(cls)  # a subclass's own arguments did not travel
+    ServiceError.__init__(error, message, metadata=metadata, retry_delay_s=retry_delay_s)
+    return error

@@ -4,7 +4,8 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
-from typing import Any, TypeAlias
+from functools import partial
+from typing import Any, Protocol, TypeAlias
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -15,14 +16,38 @@ from services.runtime.logs import REQUEST_ID_KEY, bind_request_id, get_logger
 from services.runtime.status import DETAILS_KEY, MESSAGE_BYTES, details, from_rpc_error, grpc_code
 
 _log = get_logger()
-_QUIET = ("/grpc.health.v1.Health/", "/grpc.reflection.")
+_QUIET = ("/grpc.health.v1.Health/", "/grpc.reflection.", "/grpc.channelz.")
 """Methods that probes call all day; logged at DEBUG."""
+
+_CODES: dict[Any, str] = {code.value[0]: code.name for code in grpc.StatusCode}
+"""What `context.code()` of grpc.aio, a number, is called."""
 
 _Context: TypeAlias = "aio.ServicerContext[Any, Any]"
 _Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any] | None"
 _Unary: TypeAlias = Callable[[Any, _Context], Awaitable[Any]]
 _Read: TypeAlias = Callable[[Any], Any]
 _Stream: TypeAlias = Callable[[Any, _Context], AsyncIterator[Any]]
+_Begin: TypeAlias = "Callable[[_Context], _Outcome]"
+
+
+class CallObserver(Protocol):
+    """Hears of every call of a method that the server has."""
+
+    def began(self, method: str) -> None:
+        """A call, by the full name of its method."""
+
+    def ended(self, method: str, code: str, reason: str, elapsed_s: float) -> None:
+        """Its end, once. `reason`: a word of the error table; empty where there was no error of ours."""
+
+
+class Unobserved:
+    """Nobody listens."""
+
+    def began(self, method: str) -> None:
+        """See CallObserver."""
+
+    def ended(self, method: str, code: str, reason: str, elapsed_s: float) -> None:
+        """See CallObserver."""
 
 
 class ErrorInterceptor(aio.ServerInterceptor):
@@ -31,6 +56,9 @@ class ErrorInterceptor(aio.ServerInterceptor):
     ServiceError keeps its reason, message, metadata and retry delay; an AioRpcError of a peer that no one caught
     counts as that peer's error; anything else is INTERNAL, with the traceback in the log and nothing of it on the wire.
     """
+
+    def __init__(self, observer: CallObserver | None = None) -> None:
+        self._observer = observer or Unobserved()
 
     async def intercept_service(
         self,
@@ -51,7 +79,9 @@ class ErrorInterceptor(aio.ServerInterceptor):
         build = getattr(grpc, f"{kind}_rpc_method_handler")
         # No deserialiser of gRPC's: it would answer bytes that are no message in its own words.
         wrapped: _Handler = build(
-            wrap(method, getattr(handler, kind), read), None, handler.response_serializer
+            wrap(partial(_Outcome, method, self._observer), getattr(handler, kind), read),
+            None,
+            handler.response_serializer,
         )
         return wrapped
 
@@ -76,9 +106,9 @@ def _reader(deserialise: Callable[[bytes], Any] | None, streaming: bool) -> _Rea
     return many if streaming else one
 
 
-def _wrap_unary(method: str, behaviour: _Unary, read: _Read) -> _Unary:
+def _wrap_unary(begin: _Begin, behaviour: _Unary, read: _Read) -> _Unary:
     async def call(request: Any, context: _Context) -> Any:
-        outcome = _Outcome(method, context)
+        outcome = begin(context)
         try:
             response = await behaviour(read(request), context)
         except BaseException as error:
@@ -90,9 +120,9 @@ def _wrap_unary(method: str, behaviour: _Unary, read: _Read) -> _Unary:
     return call
 
 
-def _wrap_stream(method: str, behaviour: _Stream, read: _Read) -> _Stream:
+def _wrap_stream(begin: _Begin, behaviour: _Stream, read: _Read) -> _Stream:
     async def call(request: Any, context: _Context) -> AsyncGenerator[Any, None]:
-        outcome = _Outcome(method, context)
+        outcome = begin(context)
         try:
             responses: Any = behaviour(read(request), context)
             async with aclosing(responses):
@@ -107,17 +137,21 @@ def _wrap_stream(method: str, behaviour: _Stream, read: _Read) -> _Stream:
 
 
 class _Outcome:
-    """How one call ended; logs it, and aborts it where it failed."""
+    """How one call ended; tells the observer, logs it, and aborts it where it failed."""
 
-    def __init__(self, method: str, context: _Context) -> None:
+    def __init__(self, method: str, observer: CallObserver, context: _Context) -> None:
         self._method, self._context, self._start_s = method, context, time.monotonic()
+        self._observer = observer
+        observer.began(method)
         metadata = dict(context.invocation_metadata() or ())
         offered = metadata.get(REQUEST_ID_KEY)
         bind_request_id(offered if isinstance(offered, str) else None)
 
     def ended(self, code: str, **fields: str) -> None:
         log = _log.debug if self._method.startswith(_QUIET) else _log.info
-        elapsed_ms = round((time.monotonic() - self._start_s) * 1000, 1)
+        elapsed_s = time.monotonic() - self._start_s
+        self._observer.ended(self._method, code, fields.get("reason", ""), elapsed_s)
+        elapsed_ms = round(elapsed_s * 1000, 1)
         log("call", method=self._method, code=code, elapsed_ms=elapsed_ms, **fields)
 
     async def failed(self, error: BaseException) -> None:
@@ -126,7 +160,7 @@ class _Outcome:
             self.ended("CANCELLED")
             return
         if isinstance(error, aio.AbortError):
-            self.ended(str(self._context.code()))
+            self.ended(_CODES.get(self._context.code(), "UNKNOWN"))
             return
         if isinstance(error, aio.AioRpcError):
             error = from_rpc_error(error, "a service behind this one")

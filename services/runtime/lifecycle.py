@@ -1,4 +1,4 @@
-"""The life of a service process: STARTING, WARMING, SERVING, DRAINING, STOPPED.
+"""The life of a service process: STARTING, WARMING, SERVING (and back to WARMING), DRAINING, STOPPED.
 
 The port opens before warm-up, so that health can say NOT_SERVING instead of nothing. Draining says NOT_SERVING for a
 notice period first: peers' health checks must see it before calls are refused.
@@ -8,25 +8,26 @@ import asyncio
 import signal
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
 from enum import StrEnum
 from typing import TypeVar
 
 from grpc import aio
-from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
 
+from services.runtime.built_in import add_built_in
 from services.runtime.channel import create_server
 from services.runtime.errors import UnavailableError
 from services.runtime.health import HealthServicer
 from services.runtime.interceptors import ErrorInterceptor
 from services.runtime.logs import configure, get_logger
+from services.runtime.metrics import Metrics
 from services.runtime.parent import die_with_parent
 from services.runtime.settings import ServiceSettings, explain
+from services.runtime.start import StartRefusedError
 
 _log = get_logger()
 SettingsT = TypeVar("SettingsT", bound=ServiceSettings)
-_HEALTH_NAME = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
 
 
 class State(StrEnum):
@@ -49,6 +50,7 @@ class Service(ABC):
 
     def __init__(self) -> None:
         self.process: Process | None = None
+        self.metrics = Metrics()
 
     @abstractmethod
     def register(self, server: aio.Server) -> Sequence[str]:
@@ -90,7 +92,7 @@ class Service(ABC):
 
 
 class Process:
-    """One server with health, reflection and one service, through its life."""
+    """One server with one service and what every process has besides, through its life."""
 
     def __init__(self, service: Service, settings: ServiceSettings) -> None:
         self._service, self._settings = service, settings
@@ -105,18 +107,35 @@ class Process:
 
     async def start(self) -> None:
         """Open the port (NOT_SERVING), warm up, serve. Raises RuntimeError where the address is taken."""
-        self._server = create_server([ErrorInterceptor(), *self._service.interceptors])
-        self._names = ["", *self._service.register(self._server)]
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        reflection.enable_server_reflection(
-            (*self._names[1:], _HEALTH_NAME, reflection.SERVICE_NAME), self._server
+        self._server = create_server(
+            [ErrorInterceptor(self._service.metrics.calls), *self._service.interceptors]
         )
+        self._names = ["", *self._service.register(self._server)]
+        add_built_in(self._server, self._names[1:], self._health, self._settings.channelz)
         await self._enter(State.STARTING)
         self.port = self._server.add_insecure_port(self._settings.address)
         await self._server.start()
+        await self._service.metrics.start(self._settings.metrics_address)
         await self._enter(State.WARMING)
         await self._service.warm()
         await self._enter(State.SERVING)
+
+    @asynccontextmanager
+    async def warming(self) -> AsyncGenerator[None, None]:
+        """WARMING again while the block runs, then SERVING: what the service keeps resident is being brought back.
+
+        A stop that begins meanwhile goes first: the process stays in the state that it has reached.
+        """
+        if self.state is State.SERVING:
+            await self._enter(State.WARMING)
+        yield
+        if self.state is State.WARMING:
+            await self._enter(State.SERVING)
+
+    @property
+    def metrics_port(self) -> int:
+        """Where the metrics are answered; 0: nowhere."""
+        return self._service.metrics.port
 
     def fail(self, error: BaseException) -> None:
         """End the process with exit code 1, drained as far as it can be: it cannot go on. Idempotent."""
@@ -147,6 +166,7 @@ class Process:
             await self._server.stop(self._settings.drain_grace_s if was_serving else 0)
         finally:
             await self._service.close()
+            await self._service.metrics.close()
             await self._enter(State.STOPPED)
 
     async def _enter(self, state: State) -> None:
@@ -196,7 +216,7 @@ def run(
         build: makes the service; a ValueError says what is wrong with what the settings name.
 
     Returns:
-        The exit code: 0 after a signal, 1 where the service failed, 2 where the settings are wrong.
+        The exit code: 0 after a signal, 1 where the service failed, 2 where the settings are wrong, or wrong for this machine.
     """
     import uvloop
 
@@ -218,8 +238,12 @@ def run(
         service=service_name,
         name=settings.name or service_name,
     )
+    service.metrics.name(service_name, settings.name or service_name)
     try:
         uvloop.run(_until_signal(Process(service, settings)))
+    except StartRefusedError as error:
+        sys.stderr.write("".join(f"{service_name}: {line}\n" for line in error.lines))
+        return 2
     # The top of the main task: log it where operators look, and tell the supervisor.
     except Exception:  # noqa: BLE001
         _log.exception("ended by an error")

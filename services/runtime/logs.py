@@ -51,12 +51,17 @@ def bind_request_id(offered: str | None) -> str:
         and 0 < len(offered) <= REQUEST_ID_LENGTH
         and _REQUEST_ID_CHARACTERS.issuperset(offered)
     )
-    request_id = offered if valid and offered is not None else uuid.uuid4().hex
-    structlog.contextvars.bind_contextvars(request_id=request_id)
-    return request_id
+    chosen = offered if valid and offered is not None else uuid.uuid4().hex
+    structlog.contextvars.bind_contextvars(request_id=chosen)
+    return chosen
+
+
+def request_id() -> str:
+    """The request id of the call being served; empty where there is none."""
+    return str(structlog.contextvars.get_contextvars().get("request_id", ""))
 
 
 def request_metadata() -> tuple[tuple[str, str], ...]:
     """Metadata for an outgoing call: the request id of the call being served, if any."""
-    request_id = structlog.contextvars.get_contextvars().get("request_id")
-    return ((REQUEST_ID_KEY, request_id),) if request_id else ()
+    bound = request_id()
+    return ((REQUEST_ID_KEY, bound),) if bound else ()

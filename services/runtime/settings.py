@@ -15,12 +15,19 @@ class ServiceSettings(BaseSettings):
     because a misspelt limit would otherwise be no limit.
     """
 
-    model_config = SettingsConfigDict(frozen=True, extra="forbid", env_nested_delimiter="__")
+    model_config = SettingsConfigDict(
+        frozen=True, extra="forbid", env_nested_delimiter="__", env_parse_none_str="null"
+    )
 
     name: str = Field("", max_length=64, pattern=r"^[A-Za-z0-9._-]*$")
     """The process's name in logs and in other services' settings, such as `worker-0`."""
     address: str = "127.0.0.1:0"
     """Where to listen: `host:port` (port 0: any free one) or `unix:/path`. Loopback by default."""
+    metrics_address: str = Field("", pattern=r"^$|^([^:/]*|\[[^/]+\]):[0-9]{1,5}$")
+    """Where GET /metrics is answered for Prometheus: `host:port`; without host: loopback; port 0: any free one, which
+    the log names. Empty: nowhere."""
+    channelz: bool = True
+    """Whether grpc.channelz.v1 tells about connections and calls of this process, to who reaches its own address."""
     log_format: str = Field("json", pattern="^(json|console)$")
     """`json`: one object a line; `console`: for people."""
     log_level: str = Field("INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$")
@@ -81,14 +88,13 @@ def environment(prefix: str, values: dict[str, Any]) -> dict[str, str]:
 
     Args:
         prefix: such as `HOTLINE_WORKER_`.
-        values: field name to value; lists and dictionaries become JSON, None is left out.
+        values: field name to value; lists and dictionaries become JSON, None becomes `null`.
     """
     from pydantic_core import to_json
 
     return {
         f"{prefix}{name}".upper(): value if isinstance(value, str) else to_json(value).decode()
         for name, value in values.items()
-        if value is not None
     }
 
 

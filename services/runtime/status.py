@@ -13,7 +13,7 @@ from services.runtime.errors import (
     RequestTooLargeError,
     ServiceError,
     UnavailableError,
-    error_class,
+    rebuilt,
 )
 
 DETAILS_KEY = "grpc-status-details-bin"
@@ -77,7 +77,5 @@ def _from_details(value: bytes) -> ServiceError:
             detail.Unpack(retry)
     if info.domain != DOMAIN or info.reason not in Reason.__members__:
         return InternalError()
-    error = error_class(Reason[info.reason]).__new__(error_class(Reason[info.reason]))
     delay = retry.retry_delay.ToMilliseconds() / 1000 if retry.HasField("retry_delay") else None
-    ServiceError.__init__(error, status.message, metadata=dict(info.metadata), retry_delay_s=delay)
-    return error
+    return rebuilt(Reason[info.reason], status.message, dict(info.metadata), delay)

@@ -8,6 +8,7 @@ from hotline.v1 import tokenizer_pb2, tokenizer_pb2_grpc
 
 from services.runtime.lifecycle import Service
 from services.runtime.logs import get_logger
+from services.tokenizer.metrics import TokenizerMetrics
 from services.tokenizer.model import Model, load_model
 from services.tokenizer.servicer import TokenizerServicer
 from services.tokenizer.settings import TokenizerSettings
@@ -22,7 +23,12 @@ class TokenizerApp(Service):
     def __init__(self, settings: TokenizerSettings) -> None:
         super().__init__()
         self._settings = settings
-        self._servicer = TokenizerServicer(settings, self.require_serving)
+        self._servicer = TokenizerServicer(
+            settings,
+            self.require_serving,
+            lambda: self.state,
+            TokenizerMetrics(self.metrics.registry),
+        )
 
     def register(self, server: aio.Server) -> Sequence[str]:
         """Add the servicer."""
@@ -30,12 +36,13 @@ class TokenizerApp(Service):
         return (tokenizer_pb2.DESCRIPTOR.services_by_name["TokenizerService"].full_name,)
 
     async def warm(self) -> None:
-        """Load the model's folder and render once, in the pool. Raises ValueError or OSError where it is unusable."""
+        """Load the model's folder and use it once, in a thread. Raises ValueError or OSError where it is unusable."""
         start_s = time.monotonic()
-        self._servicer.model = await self._servicer.render_pool.run(self._load)
+        self._servicer.model = await self._servicer.pool.run(self._load)
         _log.info(
             "model ready",
             model=self._settings.model_name,
+            roles=sorted(self._settings.roles),
             elapsed_s=round(time.monotonic() - start_s, 1),
         )
 
@@ -49,5 +56,5 @@ class TokenizerApp(Service):
 
     def _load(self) -> Model:
         model = load_model(self._settings)
-        warm_up(model, with_image=self._settings.max_images > 0 and model.renderer.sees_images)
+        warm_up(model, self._settings.max_images)
         return model

@@ -21,11 +21,21 @@ def inputs(requests: Sequence[tokenizer_pb2.DetokeniseRequest]) -> Iterator[tupl
             raise InvalidArgumentError(
                 "inputs", f"{len(request.inputs)} items", f"at most {MAX_INPUTS} items"
             )
-        id_count = sum(len(item.tokens.token_ids) for item in request.inputs)
-        if id_count > MAX_IDS:
-            raise InvalidArgumentError("inputs", f"{id_count} token ids", f"at most {MAX_IDS} ids")
+        ids = id_count((request,))
+        if ids > MAX_IDS:
+            raise InvalidArgumentError("inputs", f"{ids} token ids", f"at most {MAX_IDS} ids")
         for item in request.inputs:
             yield item.handle, _act(item)
+
+
+def work_count(requests: Sequence[tokenizer_pb2.DetokeniseRequest]) -> int:
+    """Inputs and token ids in some messages."""
+    return sum(len(request.inputs) for request in requests) + id_count(requests)
+
+
+def id_count(requests: Sequence[tokenizer_pb2.DetokeniseRequest]) -> int:
+    """Token ids in some messages."""
+    return sum(len(item.tokens.token_ids) for request in requests for item in request.inputs)
 
 
 def response(outputs: Sequence[Output]) -> tokenizer_pb2.DetokeniseResponse | None:

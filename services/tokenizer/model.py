@@ -1,45 +1,68 @@
 """One loaded model: what renders its prompts, and how its output reads."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from services.tokenizer.content import ContentLayout
 from services.tokenizer.conversation import ConversationLimits
 from services.tokenizer.detokeniser import Detokeniser
 from services.tokenizer.media import MediaLimits
-from services.tokenizer.model_folder import ModelFolder, load
+from services.tokenizer.model_folder import ModelFolder, Vocabulary, load, load_vocabulary
 from services.tokenizer.output_text import OutputFormat
 from services.tokenizer.pixels import PatchCutter
+from services.tokenizer.plain_text import PlainText
 from services.tokenizer.renderer import Renderer, TextEncoder, Thinking, Vision
-from services.tokenizer.settings import TokenizerSettings
+from services.tokenizer.settings import Role, TokenizerSettings
 from services.tokenizer.special_text import SpecialText
 from services.tokenizer.template import ChatTemplate
 
 
 @dataclass(frozen=True)
 class Model:
-    """Both directions of one model."""
+    """One model's directions."""
 
-    renderer: Renderer
+    renderer: Renderer | None
+    """None in a process without the role `render`."""
     output: OutputFormat
+    plain: PlainText | None
+    """None in a process without the role `render`."""
 
 
 def load_model(settings: TokenizerSettings) -> Model:
-    """Load the model's folder; takes seconds. Raises ValueError or OSError where it cannot be used."""
+    """Load the model's folder; takes seconds where it renders. Raises ValueError or OSError where it cannot be used."""
+    if Role.RENDER not in settings.roles:
+        return Model(None, _output(load_vocabulary(settings.model_path), settings), None)
     folder = load(settings.model_path)
-    return Model(_renderer(folder, settings), _output(folder, settings))
+    encoder = _encoder(folder, settings)
+    plain = PlainText(encoder, _decode(folder), folder.vocabulary_size)
+    return Model(_renderer(folder, settings, encoder), _output(folder, settings), plain)
 
 
-def _renderer(folder: ModelFolder, settings: TokenizerSettings) -> Renderer:
-    template = ChatTemplate(folder.chat_template)
-
+def _encoder(folder: ModelFolder, settings: TokenizerSettings) -> TextEncoder:
     def encode(texts: list[str]) -> list[list[int]]:
         made = folder.backend.encode_batch(texts, add_special_tokens=False)
         return [encoding.ids for encoding in made]
 
+    return TextEncoder(encode, SpecialText(folder.control, settings.output_tags))
+
+
+def _decode(folder: ModelFolder) -> Callable[[Sequence[int], bool], str]:
+    def decode(token_ids: Sequence[int], skip_special_tokens: bool) -> str:
+        # As a batch of one: tokenizers' `decode` holds the interpreter's lock to its end, `decode_batch` does not.
+        texts: list[str] = folder.backend.decode_batch(
+            [token_ids], skip_special_tokens=skip_special_tokens
+        )
+        return texts[0]
+
+    return decode
+
+
+def _renderer(folder: ModelFolder, settings: TokenizerSettings, encoder: TextEncoder) -> Renderer:
+    template = ChatTemplate(folder.chat_template)
     return Renderer(
         template=template,
         layout=ContentLayout(template, settings.content_format, settings.image_placeholder),
-        encoder=TextEncoder(encode, SpecialText(folder.control, settings.output_tags)),
+        encoder=encoder,
         thinking=Thinking(settings.think_tags, settings.no_think_prefix),
         vision=_vision(folder, settings),
         limits=(
@@ -56,7 +79,7 @@ def _vision(folder: ModelFolder, settings: TokenizerSettings) -> Vision | None:
     return Vision(cutter, folder.image_token_id)
 
 
-def _output(folder: ModelFolder, settings: TokenizerSettings) -> OutputFormat:
+def _output(folder: Vocabulary, settings: TokenizerSettings) -> OutputFormat:
     tags = (*settings.think_tags, settings.answer_tag, *settings.end_tags)
     seen = {folder.control[tag] for tag in tags if tag in folder.control}
     return OutputFormat(

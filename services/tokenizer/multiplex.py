@@ -4,23 +4,10 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from typing import Generic, TypeVar
 
+from services.runtime.drain import Drain
+
 In = TypeVar("In")
 Out = TypeVar("Out")
-
-
-class Drain:
-    """Asks streams to end as soon as they have nothing open. One for all streams of a process."""
-
-    def __init__(self) -> None:
-        self.asked = False
-        self.waiting: set[asyncio.Event] = set()
-        """What wakes each stream."""
-
-    def ask(self) -> None:
-        """End streams that are idle, and the others when they become so. Idempotent."""
-        self.asked = True
-        for event in self.waiting:
-            event.set()
 
 
 class _Inbox(Generic[In]):
@@ -49,7 +36,12 @@ class _Inbox(Generic[In]):
             self.filled.set()
 
     async def take(self) -> list[In]:
+        """Everything that was read; waits for it."""
         await self.filled.wait()
+        return self.take_now()
+
+    def take_now(self) -> list[In]:
+        """Everything that was read, which may be nothing."""
         messages, self._messages = self._messages, []
         if not self.ended:
             self.filled.clear()
@@ -63,6 +55,8 @@ async def multiplex(
     queue_limit: int,
     drain: Drain,
     is_idle: Callable[[], bool],
+    backlog: Callable[[], int] = lambda: 0,
+    backlog_limit: int = 1,
 ) -> AsyncGenerator[Out, None]:
     """Answer a stream of messages in order.
 
@@ -71,9 +65,12 @@ async def multiplex(
 
     Args:
         requests: ends when the peer has no more to say; what it raises is raised here.
-        process: makes one answer of some messages, or None where there is nothing to say. Called one at a time.
+        process: makes one answer of some messages, or None where there is nothing to say. Called one at a time, and
+            also without messages as long as there is a backlog.
         queue_limit: messages read ahead.
         drain: once asked for, the stream ends when `is_idle` says that nothing is open.
+        backlog: how much of what `process` took is still to be done.
+        backlog_limit: at this backlog no more messages are taken.
     """
     inbox: _Inbox[In] = _Inbox(queue_limit)
     reader = asyncio.create_task(inbox.read(requests), name="detokenise reader")
@@ -81,8 +78,12 @@ async def multiplex(
     try:
         while not (drain.asked and is_idle()):
             ended = inbox.ended
-            messages = await inbox.take()
-            if messages:
+            waits = backlog()
+            if waits >= backlog_limit:
+                messages = []
+            else:
+                messages = inbox.take_now() if waits else await inbox.take()
+            if messages or waits:
                 answer = await process(messages)
                 if answer is not None:
                     yield answer

@@ -1,5 +1,6 @@
 """Settings of the tokenizer service."""
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -9,6 +10,13 @@ from pydantic_settings import SettingsConfigDict
 from services.runtime.settings import ServiceSettings, existing_folder
 
 MIB = 1024 * 1024
+
+
+class Role(StrEnum):
+    """What a tokenizer process does."""
+
+    RENDER = "render"
+    DETOKENISE = "detokenise"
 
 
 class TokenizerSettings(ServiceSettings):
@@ -22,6 +30,10 @@ class TokenizerSettings(ServiceSettings):
     """Folder with tokenizer, processor and chat template; local files only, no code of the model's is run."""
     model_name: str = Field(min_length=1, max_length=128)
     """The model's canonical name, as GetTokenizerStatus tells it."""
+    roles: frozenset[Role] = Field(frozenset(Role), min_length=1)
+    """`render` (Render, PushFeatures, Tokenize, DecodeTokens), `detokenise` (Detokenise), or both, which suits one
+    small machine. Apart, image bursts share neither CPU threads nor memory with the tokens of running generations, and a
+    process that only detokenises starts in a fraction of a second: it loads no image processor and no torch."""
     workers: dict[str, str] = Field(default_factory=dict)
     """Worker name -> address (`host:port` or `unix:/path`) for PushFeatures. No other address is ever dialled."""
 

@@ -60,29 +60,32 @@ class SpecialText:
         return guarded
 
     def encode(
-        self, marked: str, mark: str, encode: Callable[[list[str]], list[list[int]]]
+        self,
+        marked: str,
+        mark: str,
+        encode: Callable[[list[str]], list[list[int]]],
+        field: str = "messages",
     ) -> list[int]:
         """Token ids of a rendered prompt with marks in it.
 
         Args:
             encode: the tokenizer: ids of each of several texts, without any of its own additions.
+            field: what the client calls where the text came from.
 
         Raises:
             InvalidArgumentError: too many spellings, or one that the tokenizer sees in spite of the cuts.
         """
-        pieces = self._pieces(marked, mark)
+        pieces = self._pieces(marked, mark, field)
         ids = [token_id for piece in encode(pieces) for token_id in piece]
         wanted: Counter[int] = Counter()
         for piece in pieces:
             wanted.update(self._control[match.group()] for match in self._matches.finditer(piece))
         found = Counter(token_id for token_id in ids if token_id in self._ids)
         if found - wanted:  # a tokenizer that normalises its input can see what is not spelt there
-            raise InvalidArgumentError(
-                "messages", "text", "text without the model's control tokens"
-            )
+            raise InvalidArgumentError(field, "text", "text without the model's control tokens")
         return ids
 
-    def _pieces(self, marked: str, mark: str) -> list[str]:
+    def _pieces(self, marked: str, mark: str, field: str) -> list[str]:
         first, *others = marked.split(mark)
         if not others:
             return [first]
@@ -93,7 +96,7 @@ class SpecialText:
             position += len(part)
         if len(cuts) > MAX_CUTS:
             raise InvalidArgumentError(
-                "messages",
+                field,
                 f"{len(cuts)} control tokens spelt in text",
                 f"at most {MAX_CUTS} of them",
             )

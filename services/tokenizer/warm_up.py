@@ -1,6 +1,7 @@
 """What first requests would pay for, paid before the service says SERVING."""
 
 import io
+from collections.abc import Sequence
 
 from PIL import Image as Picture
 
@@ -12,14 +13,17 @@ SCREEN = (1080, 2400)
 """Width and height of a large phone's screen."""
 
 
-def warm_up(model: Model, with_image: bool) -> None:
-    """Render a text and a screenshot, and detokenise. Raises what a request would."""
-    text = model.renderer.render(Conversation([Message(Role.USER, "Hi")]))
-    if with_image:
-        screen = Image("warm-up", _screenshot())
-        model.renderer.render(Conversation([Message(Role.USER, [screen, Text("Hi")])]))
+def warm_up(model: Model, max_images: int) -> None:
+    """Render a text and, where there may be images, a screenshot; detokenise. Raises what a request would."""
+    token_ids: Sequence[int] = range(min(8, model.output.vocabulary_size))
+    renderer = model.renderer
+    if renderer is not None:
+        token_ids = renderer.render(Conversation([Message(Role.USER, "Hi")])).token_ids
+        if max_images and renderer.sees_images:
+            screen = Image("warm-up", _screenshot())
+            renderer.render(Conversation([Message(Role.USER, [screen, Text("Hi")])]))
     output = OutputText(model.output, OutputOptions(stop=("never",), split_reasoning=True))
-    output.push(text.token_ids)
+    output.push(token_ids)
     output.end()
 
 

@@ -3,21 +3,23 @@
 import asyncio
 import time
 from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 
 from grpc import aio
 from hotline.v1 import worker_pb2, worker_pb2_grpc
 
-from services.runtime.errors import EngineDeadError
 from services.runtime.lifecycle import Service
 from services.runtime.logs import get_logger
 from services.worker.engine import Engine
 from services.worker.features import FeatureStore
 from services.worker.generations import Generations
 from services.worker.limits import Limits
+from services.worker.metrics import WorkerMetrics
 from services.worker.model import ModelFacts, read_model
+from services.worker.resident import Patience, ResidentEngine
 from services.worker.servicer import WorkerServicer
 from services.worker.settings import WorkerSettings
-from services.worker.sim import SimCosts, SimEngine
+from services.worker.sim_build import create_simulator
 from services.worker.status import Status
 from services.worker.vllm_engine import VllmEngine
 from services.worker.warmup import warm_up
@@ -29,12 +31,7 @@ def create_engine(settings: WorkerSettings, facts: ModelFacts) -> Engine:
     """The engine that the settings name, not yet started."""
     if settings.engine == "vllm":
         return VllmEngine(settings, facts)
-    costs = SimCosts(
-        step_s=settings.sim_step_ms / 1000,
-        prefill_tokens_per_s=settings.sim_prefill_tokens_per_s,
-        output_tokens=settings.sim_output_tokens,
-    )
-    return SimEngine(facts, costs, settings.max_num_seqs, time.monotonic)
+    return create_simulator(settings, facts, time.monotonic)
 
 
 class WorkerApp(Service):
@@ -62,51 +59,51 @@ class WorkerApp(Service):
             self._store,
             self._limits,
             capacity=settings.max_num_seqs + settings.max_waiting,
+            observer=WorkerMetrics(self.metrics.registry, self._status),
         )
-        self._watch: asyncio.Task[None] | None = None
-        self._serving_since_s: float | None = None
+        self._resident = ResidentEngine(
+            self._engine,
+            self._generations,
+            Patience(settings.start_timeout_s, settings.engine_stall_timeout_s),
+            warm_up=lambda: warm_up(self._engine, self._limits),
+            warming=self._warming,
+            clock=time.monotonic,
+        )
+        self._keeping: asyncio.Task[None] | None = None
 
     def register(self, server: aio.Server) -> Sequence[str]:
         """Add WorkerService."""
-        servicer = WorkerServicer(
+        self._servicer = WorkerServicer(
             self._generations, self._store, self._limits, self.require_serving, self._status
         )
-        worker_pb2_grpc.add_WorkerServiceServicer_to_server(servicer, server)
+        worker_pb2_grpc.add_WorkerServiceServicer_to_server(self._servicer, server)
         return (worker_pb2.DESCRIPTOR.services_by_name["WorkerService"].full_name,)
 
     async def warm(self) -> None:
         """Load the engine and pay for what first requests would. Raises to end the process."""
-        begin_s = time.monotonic()
-        async with asyncio.timeout(self._settings.start_timeout_s):
-            await self._engine.start()
-            loaded_s = time.monotonic()
-            await warm_up(self._engine, self._limits)
-        self._serving_since_s = time.monotonic()
-        self._watch = asyncio.create_task(self._watch_engine())
-        self.own(self._watch)
-        _log.info(
-            "warm",
-            engine=self._engine.name,
-            model=self._settings.model_name,
-            load_s=round(loaded_s - begin_s, 1),
-            warm_up_s=round(self._serving_since_s - loaded_s, 1),
-        )
+        await self._resident.start()
+        self._keeping = asyncio.create_task(self._resident.keep())
+        self.own(self._keeping)
 
-    async def _watch_engine(self) -> None:
-        """Where the engine has ended, end the process, for its supervisor to start a new one."""
-        await self._engine.died()
-        if self.process is not None:
-            await self.process.set_ready(False)  # before the drain, which this only asks for
-        raise EngineDeadError("The engine has ended.")
+    def _warming(self) -> AbstractAsyncContextManager[None]:
+        return self.process.warming() if self.process else nullcontext()
+
+    async def drain(self) -> None:
+        """Let idle step streams end; an engine that ends now is not brought back."""
+        await self._let_go()
+        self._servicer.drain()
 
     async def close(self) -> None:
         """End the engine and its processes."""
-        if self._watch is not None:
-            self._watch.cancel()
+        await self._let_go()
         await self._engine.close()
 
+    async def _let_go(self) -> None:
+        if self._keeping is not None:
+            self._keeping.cancel()
+            await asyncio.wait([self._keeping])
+
     def _status(self) -> Status:
-        since_s = self._serving_since_s
         return Status(
             name=self._settings.name or "worker",
             model=self._settings.model_name,
@@ -116,5 +113,6 @@ class WorkerApp(Service):
             max_running=self._settings.max_num_seqs,
             load=self._engine.load(),
             feature_bytes=self._store.held_bytes,
-            serving_s=0.0 if since_s is None else time.monotonic() - since_s,
+            serving_s=self._resident.serving_s,
+            engine_restart_count=self._resident.restart_count,
         )

@@ -191,9 +191,12 @@ class Engine(Protocol):
 
     name: str
     """`vllm` or `sim`."""
+    last_step_s: float
+    """When it last ended a step, by time.monotonic's clock. While generations run, a busy engine goes on making steps
+    and a hung one does not."""
 
     async def start(self) -> None:
-        """Load. Cancelling it frees everything, in bounded time. Raises to end the process."""
+        """Load; after `close`, anew. `close` frees what a start that was cancelled or failed has left."""
 
     def generate(self, job: Job) -> AsyncGenerator[Step, None]:
         """One generation: Started, Tokens..., one Finished for each choice. Closing it frees the slot at once.
@@ -209,4 +212,4 @@ class Engine(Protocol):
         """Return when the engine has ended without being told to."""
 
     async def close(self) -> None:
-        """End it and its processes. Idempotent."""
+        """End it and its processes, also where it has ended or hangs, in bounded time. Idempotent."""

@@ -1,9 +1,16 @@
 """The generations that run here: admission, conflicts, time limits, Abort."""
 
-from collections.abc import AsyncGenerator
+import time
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 
-from services.runtime.errors import GenerationConflictError, InvalidArgumentError, OverloadedError
+from services.runtime.errors import (
+    EngineDeadError,
+    GenerationConflictError,
+    InvalidArgumentError,
+    OverloadedError,
+    ServiceError,
+)
 from services.worker.engine import (
     Engine,
     FeatureTensor,
@@ -17,6 +24,7 @@ from services.worker.engine import (
 from services.worker.features import FeatureStore
 from services.worker.interruption import InterruptibleSteps
 from services.worker.limits import Limits
+from services.worker.observer import StepObserver, Unobserved
 from services.worker.request import GenerateRequest
 from services.worker.validation import check, check_generation_id
 
@@ -30,10 +38,22 @@ class Generations:
     alone is never refused, whatever its n.
     """
 
-    def __init__(self, engine: Engine, store: FeatureStore, limits: Limits, capacity: int) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        store: FeatureStore,
+        limits: Limits,
+        capacity: int,
+        clock: Callable[[], float] = time.monotonic,
+        observer: StepObserver | None = None,
+    ) -> None:
         self._engine, self._store, self._limits = engine, store, limits
-        self._capacity = capacity
+        self._capacity, self._clock = capacity, clock
+        self._observer = observer or Unobserved()
         self._choice_count = 0
+        self.busy_since_s: float | None = None
+        """Since when something has run, pauses left out that followed no step of the engine; None: nothing runs."""
+        self._unanswered_s = 0.0
         self._running: dict[str, InterruptibleSteps] = {}
 
     async def run(self, request: GenerateRequest) -> AsyncGenerator[Step, None]:
@@ -54,15 +74,23 @@ class Generations:
             steps = InterruptibleSteps(
                 self._engine.generate(job), sampling.n, len(request.prompt_token_ids)
             )
+            if not self._running:
+                self.busy_since_s = self._clock() - self._unanswered_s
             self._running[request.generation_id] = steps
             self._choice_count += sampling.n
             try:
                 async with aclosing(steps.run(request.time_limit_ms / 1000)) as run:
                     async for step in run:
+                        self._observer.step(step)
                         yield step
+            except ServiceError as error:
+                self._observer.failed(error.reason)
+                raise
             finally:
                 self._choice_count -= sampling.n
                 del self._running[request.generation_id]
+                if not self._running:
+                    self._note_pause()
 
     def abort(self, generation_id: str) -> bool:
         """End a generation with reason CANCELLED; whether it ran. Raises InvalidArgumentError for an id that is none."""
@@ -72,6 +100,21 @@ class Generations:
             return False
         steps.interrupt(Reason.CANCELLED)
         return True
+
+    def engine_ended(self) -> None:
+        """End all generations with EngineDeadError, also those of an engine that only hangs."""
+        for steps in self._running.values():
+            steps.fail(
+                EngineDeadError(
+                    "The engine ended while this generation ran.", retry_delay_s=RETRY_DELAY_S
+                )
+            )
+
+    def _note_pause(self) -> None:
+        """Callers that give up one after the other must not hide that the engine answers none of them."""
+        since_s = max(self.busy_since_s or 0.0, self._engine.last_step_s)
+        self._unanswered_s = max(0.0, self._clock() - since_s)
+        self.busy_since_s = None
 
     def _admit(self, generation_id: str, choice_count: int) -> None:
         if generation_id in self._running:

@@ -1,8 +1,9 @@
-"""Ending a generation from outside, by its time limit or by Abort, with the ids so far."""
+"""Ending a generation from outside: by its time limit or by Abort, with the ids so far, or because its engine ended."""
 
 import asyncio
 from collections.abc import AsyncGenerator
 
+from services.runtime.errors import ServiceError
 from services.worker.engine import Finished, Reason, Started, Step, Tokens
 
 
@@ -19,21 +20,30 @@ class InterruptibleSteps:
         self._open = dict.fromkeys(range(choice_count), 0)  # choice -> ids delivered
         self._started = False
         self._reason: Reason | None = None
+        self._failure: ServiceError | None = None
         self._wait: asyncio.Timeout | None = None
         self._closing: asyncio.Task[None] | None = None
 
     def interrupt(self, reason: Reason) -> None:
         """End the generation with this reason; the first call counts. Not after `close`."""
-        if self._reason is not None:
-            return
-        self._reason = reason
+        if not self._interrupted():
+            self._reason = reason
+            self._end()
+
+    def fail(self, error: ServiceError) -> None:
+        """As `interrupt`, but `run` raises this error."""
+        if not self._interrupted():
+            self._failure = error
+            self._end()
+
+    def _end(self) -> None:
         if self._wait is not None:
             self._wait.reschedule(asyncio.get_running_loop().time())
         else:  # suspended at a yield: it can be closed from here
             self._closing = asyncio.ensure_future(self._steps.aclose())
 
     async def run(self, time_limit_s: float) -> AsyncGenerator[Step, None]:
-        """The steps; 0: no time limit."""
+        """The steps; 0: no time limit. Raises what `fail` was given."""
         timer = None
         if time_limit_s:
             loop = asyncio.get_running_loop()
@@ -42,6 +52,8 @@ class InterruptibleSteps:
             while (step := await self._next()) is not None:
                 self._note(step)
                 yield step
+            if self._failure is not None:
+                raise self._failure
             if self._reason is not None:
                 for step in self._endings(self._reason):
                     yield step
@@ -66,7 +78,7 @@ class InterruptibleSteps:
             self._wait = None
 
     def _interrupted(self) -> bool:
-        return self._reason is not None
+        return self._reason is not None or self._failure is not None
 
     def _note(self, step: Step) -> None:
         if isinstance(step, Started):

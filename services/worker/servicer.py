@@ -1,6 +1,7 @@
 """WorkerService over gRPC: check, act, stream. Errors become statuses in the interceptor."""
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
 from typing import Any, TypeAlias
@@ -8,12 +9,17 @@ from typing import Any, TypeAlias
 from grpc import aio
 from hotline.v1 import worker_pb2, worker_pb2_grpc
 
-from services.runtime.errors import DeadlineExceededError, UnimplementedError
-from services.worker import wire
+from services.runtime.drain import Drain
+from services.runtime.errors import DeadlineExceededError
+from services.worker import step_wire, wire
+from services.worker.engine import Step
 from services.worker.features import FeatureStore
 from services.worker.generations import Generations
 from services.worker.limits import Limits
+from services.worker.load_report import LoadReports
+from services.worker.request import GenerateRequest
 from services.worker.status import Status
+from services.worker.step_stream import StepStream
 from services.worker.upload import receive
 
 UPLOAD_TIMEOUT_S = 60.0
@@ -35,21 +41,39 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
     ) -> None:
         self._generations, self._store, self._limits = generations, store, limits
         self._require_serving, self._status = require_serving, status
+        self._drain = Drain()
+        self._loads = LoadReports(lambda: status().load, time.monotonic)
+
+    def drain(self) -> None:
+        """End GenerateMany streams as soon as nothing runs on them; a gateway's would never end by itself."""
+        self._drain.ask()
 
     async def Generate(
         self, request: worker_pb2.WorkerGenerateRequest, context: _Context
     ) -> AsyncGenerator[worker_pb2.WorkerGenerateEvent, None]:
         """Stream one generation."""
         self._require_serving()
-        async with aclosing(self._generations.run(wire.generate_request(request))) as steps:
-            async for step in steps:
-                yield wire.event(step)
+        self._loads.changed()
+        try:
+            async with aclosing(self._generations.run(wire.generate_request(request))) as steps:
+                async for step in steps:
+                    yield wire.event(step)
+        finally:
+            self._loads.changed()
 
-    def GenerateMany(
+    async def GenerateMany(
         self, request_iterator: AsyncIterator[worker_pb2.GenerateManyRequest], context: _Context
     ) -> AsyncGenerator[worker_pb2.GenerateManyResponse, None]:
-        """Not in this version."""
-        raise UnimplementedError("WorkerService.GenerateMany")
+        """Stream all generations of a gateway."""
+        self._require_serving()
+        stream = StepStream(self._run, self._drain, self._loads)
+        async with aclosing(stream.batches(step_wire.acts(request_iterator))) as batches:
+            async for batch in batches:
+                yield step_wire.response(batch)
+
+    def _run(self, request: GenerateRequest) -> AsyncGenerator[Step, None]:
+        self._require_serving()  # may have changed since the stream began
+        return self._generations.run(request)
 
     async def Abort(
         self, request: worker_pb2.AbortRequest, context: _Context

@@ -19,4 +19,6 @@ class Status:
     load: Load
     feature_bytes: int
     serving_s: float
-    """0 before it serves."""
+    """Since it last began to; 0 while it does not."""
+    engine_restart_count: int
+    """Times that the engine ended by itself and was brought back."""

@@ -3,21 +3,31 @@
 import asyncio
 import gc
 import threading
+import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-from services.runtime.errors import EngineDeadError, InternalError, InvalidArgumentError
+from services.runtime.errors import (
+    EngineDeadError,
+    InternalError,
+    InvalidArgumentError,
+    UnavailableError,
+)
 from services.runtime.logs import get_logger
+from services.runtime.start import StartRefusedError
 from services.worker.engine import Job, Load, Sampling, Step
 from services.worker.model import ModelFacts
 from services.worker.settings import WorkerSettings
-from services.worker.vllm_arguments import engine_arguments
+from services.worker.startup_checks import check_start
+from services.worker.vllm_arguments import engine_configuration
 from services.worker.vllm_inputs import engine_input, sampling_parameters
 from services.worker.vllm_loading import Loading
 from services.worker.vllm_outputs import OutputReader
 from services.worker.vllm_process import prepare_environment
+from services.worker.vllm_remains import create_folder, remove_remains
 
 _log = get_logger()
 
@@ -35,9 +45,16 @@ class VllmEngine:
         self._engine: Any = None
         self._loading: Loading | None = None
         self._stats: Any = None  # vLLM's SchedulerStats of the last step
+        self.last_step_s = 0.0
+        self._was_checked = False
+        self._folder: Path | None = None  # the engine's own, for its sockets
 
     async def start(self) -> None:
-        """Load the model in a thread, so that health and signals are answered meanwhile."""
+        """Load the model in a thread, so that health and signals are answered meanwhile. After `close`, again.
+
+        Raises StartRefusedError where the machine, the model's files or a flag are not fit for a start.
+        """
+        self._stats = None
         self._loading = Loading(self._build)
         self._engine = await self._loading.result()
         # AsyncLLM was made outside the loop; its reader belongs to this one.
@@ -45,7 +62,6 @@ class VllmEngine:
 
     def _build(self, stopped: threading.Event) -> Any:
         prepare_environment(self._settings)
-        from vllm.engine.arg_utils import AsyncEngineArgs
         from vllm.v1.engine.async_llm import AsyncLLM
         from vllm.v1.executor.abstract import Executor
 
@@ -53,10 +69,11 @@ class VllmEngine:
 
         if stopped.is_set():
             return None
-        arguments = engine_arguments(self._settings, has_images=self._facts.images is not None)
-        config = AsyncEngineArgs(**arguments).create_engine_config()
+        self._check()
+        config = engine_configuration(self._settings, self._facts.images is not None)
         if stopped.is_set():
             return None
+        self._folder = create_folder()
         executor = Executor.get_class(config)
         return AsyncLLM(
             config,
@@ -65,6 +82,19 @@ class VllmEngine:
             log_requests=False,
             stat_loggers=[self._stat_logger],
         )
+
+    def _check(self) -> None:
+        """The first time: a restart finds the same machine, but memory that a dead engine has not given back yet."""
+        if self._was_checked:
+            return
+        from services.worker.vllm_machine import look
+
+        checks = check_start(self._settings, look())
+        if not all(check.passed for check in checks):
+            raise StartRefusedError([check.line for check in checks])
+        for check in checks:
+            _log.info(check.line)
+        self._was_checked = True
 
     def _stat_logger(self, config: Any, engine_index: int = 0) -> Any:
         from vllm.v1.metrics.loggers import StatLoggerBase
@@ -78,6 +108,7 @@ class VllmEngine:
                 """Nothing of vLLM's."""
 
             def record(self, scheduler_stats: Any, *args: Any, **kwargs: Any) -> None:
+                engine.last_step_s = time.monotonic()
                 if scheduler_stats is not None:
                     engine._stats = scheduler_stats
 
@@ -103,6 +134,8 @@ class VllmEngine:
         from vllm.v1.engine.exceptions import EngineGenerateError
 
         engine = self._engine
+        if engine is None:
+            raise UnavailableError("The engine is not loaded.", retry_delay_s=1.0)
         sampling, copies = self._choices(job.sampling)
         reader = OutputReader(job.sampling, self._facts.end_token_ids, copies)
         try:
@@ -162,6 +195,9 @@ class VllmEngine:
             del engine
             # AsyncLLM stands in reference cycles, and its __del__ fails when the interpreter is half gone.
             gc.collect()
+        if self._folder is not None:
+            folder, self._folder = self._folder, None
+            await asyncio.to_thread(remove_remains, folder)
 
 
 def _refused(sampling: Sampling) -> InvalidArgumentError:

@@ -120,7 +120,7 @@ def event(step: Step) -> worker_pb2.WorkerGenerateEvent:
             choice_index=step.choice_index,
             position=step.position,
             token_ids=step.token_ids,
-            logprobs=[_position_logprobs(entry) for entry in step.logprobs],
+            logprobs=[position_logprobs(entry) for entry in step.logprobs],
         )
         return worker_pb2.WorkerGenerateEvent(tokens=tokens)
     if isinstance(step, Started):
@@ -128,10 +128,11 @@ def event(step: Step) -> worker_pb2.WorkerGenerateEvent:
             prompt_tokens=step.prompt_tokens, cached_tokens=step.cached_tokens
         )
         return worker_pb2.WorkerGenerateEvent(started=started)
-    return worker_pb2.WorkerGenerateEvent(finished=_finished(step))
+    return worker_pb2.WorkerGenerateEvent(finished=finished(step))
 
 
-def _finished(step: Finished) -> worker_pb2.WorkerFinished:
+def finished(step: Finished) -> worker_pb2.WorkerFinished:
+    """The end of one choice."""
     return worker_pb2.WorkerFinished(
         choice_index=step.choice_index,
         reason=generation_pb2.FinishReason.Value(f"FINISH_REASON_{step.reason.value}"),
@@ -140,7 +141,8 @@ def _finished(step: Finished) -> worker_pb2.WorkerFinished:
     )
 
 
-def _position_logprobs(entry: PositionLogprobs) -> generation_pb2.PositionLogprobs:
+def position_logprobs(entry: PositionLogprobs) -> generation_pb2.PositionLogprobs:
+    """One position."""
     return generation_pb2.PositionLogprobs(
         sampled=_logprob(entry.sampled), top=[_logprob(other) for other in entry.top]
     )
@@ -171,4 +173,5 @@ def status(status: Status) -> worker_pb2.GetStatusResponse:
         kv_usage_ratio=load.kv_usage_ratio,
         feature_bytes=status.feature_bytes,
         serving_s=status.serving_s,
+        engine_restart_count=status.engine_restart_count,
     )

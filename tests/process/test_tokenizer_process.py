@@ -130,6 +130,10 @@ def test_sigterm_during_warm_up_ends_it_cleanly(address: str) -> None:
             {"HOTLINE_TOKENIZER_MAX_IMAGE": "1"}, "HOTLINE_TOKENIZER_MAX_IMAGE", id="misspelt"
         ),
         pytest.param(
+            {"HOTLINE_TOKENIZER_ROLES": '["rendre"]'}, "HOTLINE_TOKENIZER_ROLES", id="unknown-role"
+        ),
+        pytest.param({"HOTLINE_TOKENIZER_ROLES": "[]"}, "HOTLINE_TOKENIZER_ROLES", id="no-role"),
+        pytest.param(
             {"HOTLINE_TOKENIZER_RENDER_THREADS": "0"},
             "HOTLINE_TOKENIZER_RENDER_THREADS",
             id="too-small",
@@ -159,6 +163,21 @@ def test_an_address_that_is_taken_ends_the_start() -> None:
         with running(f"127.0.0.1:{taken.getsockname()[1]}") as process:
             process.communicate(timeout=START_S)
     assert process.returncode == 1
+
+
+def test_a_process_that_only_detokenises_loads_no_model_stack(address: str) -> None:
+    with running(address, HOTLINE_TOKENIZER_ROLES='["detokenise"]') as process:
+        log_until(process, '"SERVING"')
+        loaded = Path(f"/proc/{process.pid}/maps").read_text()
+        with grpc.insecure_channel(address) as channel:
+            stub = tokenizer_pb2_grpc.TokenizerServiceStub(channel)
+            status = stub.GetTokenizerStatus(tokenizer_pb2.GetTokenizerStatusRequest(), timeout=5)
+            with pytest.raises(grpc.RpcError) as refused:
+                stub.Render(tokenizer_pb2.RenderRequest(), timeout=5)
+    assert list(status.roles) == [tokenizer_pb2.TOKENIZER_ROLE_DETOKENISE]
+    assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
+    assert "/tokenizers/" in loaded
+    assert "libtorch" not in loaded
 
 
 def test_importing_the_service_loads_neither_torch_nor_transformers() -> None:

@@ -230,34 +230,3 @@ async def test_kill_9_of_a_worker_leaves_no_orphan(start: Callable[..., Any]):
     worker.process.kill()
     await worker.ended(10)
     await gone(processes, 10)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(240)
-async def test_when_vllms_engine_dies_streams_fail_typed_and_the_worker_ends_with_code_1(
-    start: Callable[..., Any],
-):
-    worker: Worker = await start(**VLLM)
-    await worker.serving(120)
-    stream = worker.generate(8000)
-    call = aiter(stream)
-    for _ in range(3):
-        await anext(call)
-    processes = worker.children()
-    (await child(worker)).kill()
-    with pytest.raises(aio.AioRpcError) as caught:
-        async for _ in call:
-            pass
-    assert caught.value.code() is StatusCode.UNAVAILABLE
-    assert b"ENGINE_DEAD" in dict(caught.value.trailing_metadata() or ())["grpc-status-details-bin"]
-    assert await worker.ended(30) == 1
-    await gone(processes, 10)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(240)
-async def test_an_idle_worker_whose_vllm_engine_dies_ends_with_code_1(start: Callable[..., Any]):
-    worker: Worker = await start(**VLLM)
-    await worker.serving(120)
-    (await child(worker)).kill()
-    assert await worker.ended(30) == 1

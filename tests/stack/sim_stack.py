@@ -25,31 +25,33 @@ LIMIT_S = 30.0
 
 async def started_worker(address: str = "127.0.0.1:0", **fields: object) -> Process:
     """A worker with a simulated engine."""
-    settings = WorkerSettings(
-        name="worker-0",
-        address=address,
-        engine="sim",
-        model_path=MODEL,
-        drain_notice_s=0,
-        drain_grace_s=0,
-        **fields,
-    )
+    given: dict[str, object] = {
+        "name": "worker-0",
+        "engine": "sim",
+        "sim_profile": "fast",
+        "model_path": MODEL,
+        "drain_notice_s": 0,
+        "drain_grace_s": 0,
+    } | fields
+    settings = WorkerSettings(address=address, **given)
     process = Process(WorkerApp(settings), settings)
     await process.start()
     return process
 
 
-async def started_tokenizer(worker_port: int, address: str = "127.0.0.1:0") -> Process:
+async def started_tokenizer(
+    worker_port: int, address: str = "127.0.0.1:0", **fields: object
+) -> Process:
     """A tokenizer that pushes to that worker."""
-    settings = TokenizerSettings(
-        name="tokenizer-0",
-        address=address,
-        model_path=MODEL,
-        model_name="autoglm-phone-tiny",
-        workers={"worker-0": f"127.0.0.1:{worker_port}"},
-        drain_notice_s=0,
-        drain_grace_s=0,
-    )
+    given: dict[str, object] = {
+        "name": "tokenizer-0",
+        "model_path": MODEL,
+        "model_name": "autoglm-phone-tiny",
+        "workers": {"worker-0": f"127.0.0.1:{worker_port}"},
+        "drain_notice_s": 0,
+        "drain_grace_s": 0,
+    } | fields
+    settings = TokenizerSettings(address=address, **given)
     process = Process(TokenizerApp(settings), settings)
     await process.start()
     return process

@@ -6,9 +6,14 @@ import pytest
 from hotline.v1 import tokenizer_pb2, tokenizer_pb2_grpc
 
 from services.gateway.interfaces import TextOptions, TextOutput
+from services.gateway.text_connection import (
+    IDS_PER_HANDLE,
+    IDS_PER_MESSAGE,
+    INPUTS_PER_MESSAGE,
+)
 from services.gateway.text_link import TextLink
 from services.runtime.channel import open_channel
-from services.runtime.errors import ServiceError, UnavailableError
+from services.runtime.errors import InternalError, ServiceError, UnavailableError
 from services.runtime.lifecycle import Process, Service
 from services.runtime.settings import ServiceSettings
 
@@ -22,6 +27,8 @@ class Spelling(Service, tokenizer_pb2_grpc.TokenizerServiceServicer):
     def __init__(self) -> None:
         super().__init__()
         self.messages = 0
+        self.sizes: list[tuple[int, int, int]] = []
+        """Of each message: inputs, ids, most ids of one handle."""
 
     def register(self, server):
         tokenizer_pb2_grpc.add_TokenizerServiceServicer_to_server(self, server)
@@ -36,6 +43,8 @@ class Spelling(Service, tokenizer_pb2_grpc.TokenizerServiceServicer):
     async def Detokenise(self, requests, context):
         async for request in requests:
             self.messages += 1
+            counts = [len(item.tokens.token_ids) for item in request.inputs]
+            self.sizes.append((len(counts), sum(counts), max(counts)))
             outputs = []
             for item in request.inputs:
                 if item.WhichOneof("act") == "tokens":
@@ -160,3 +169,67 @@ async def test_a_peer_that_is_not_there_is_unavailable():
         await asyncio.wait_for(listener.ended.wait(), LIMIT_S)
         await link.close()
     assert isinstance(listener.error, UnavailableError)
+
+
+async def test_a_message_is_bounded_in_inputs_and_ids_and_a_long_text_leaves_room(spelling):
+    service, _, link = spelling
+    long = [Listener() for _ in range(12)]
+    for listener in long:
+        link.open(PLAIN, 0, listener).send([7] * 5000, last=True)
+    many = [Listener() for _ in range(5000)]
+    for listener in many:
+        link.open(PLAIN, 0, listener).send([8], last=True)
+    for listener in (*long, *many):
+        await asyncio.wait_for(listener.ended.wait(), LIMIT_S)
+    assert all(listener.text == "7 " * 5000 for listener in long)
+    assert all(listener.text == "8 " for listener in many)
+    inputs, ids, of_one = (max(sizes) for sizes in zip(*service.sizes, strict=True))
+    assert inputs <= INPUTS_PER_MESSAGE
+    assert ids <= IDS_PER_MESSAGE
+    assert of_one <= IDS_PER_HANDLE
+
+
+async def test_what_is_closed_before_it_was_written_is_never_mentioned(spelling):
+    service, _, link = spelling
+    gone, other = Listener(), Listener()
+    handle = link.open(PLAIN, 0, gone)
+    handle.send([1], last=True)
+    handle.close()
+    link.open(PLAIN, 0, other).send([2], last=True)
+    await asyncio.wait_for(other.ended.wait(), LIMIT_S)
+    assert sum(inputs for inputs, _, _ in service.sizes) == 2  # the other one's open and its ids
+    assert not gone.ended.is_set()
+
+
+async def test_an_abandoned_stream_tells_its_texts_at_once_and_the_next_text_has_a_new_one(
+    spelling,
+):
+    _, _, link = spelling
+    first, second = Listener(), Listener()
+    handle = link.open(PLAIN, 0, first)
+    link.abandon()
+    assert isinstance(first.error, UnavailableError)
+    assert link.open_count == 0
+    handle.send([1], last=False)
+    handle.close()
+    link.open(PLAIN, 0, second).send([2], last=True)
+    await asyncio.wait_for(second.ended.wait(), LIMIT_S)
+    assert second.text == "2 "
+
+
+async def test_a_fault_in_one_reader_is_told_to_it_and_hurts_no_other(spelling):
+    _, _, link = spelling
+    told: list[object] = []
+
+    def faulty(output: TextOutput | ServiceError) -> None:
+        told.append(output)
+        if not isinstance(output, ServiceError):
+            raise RuntimeError("a fault of ours")
+
+    other = Listener()
+    link.open(PLAIN, 0, faulty).send([1], last=False)
+    link.open(PLAIN, 0, other).send([2], last=True)
+    await asyncio.wait_for(other.ended.wait(), LIMIT_S)
+    assert other.text == "2 "
+    assert isinstance(told[-1], InternalError)
+    assert link.open_count == 0

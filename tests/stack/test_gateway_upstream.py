@@ -97,15 +97,22 @@ async def test_a_peer_that_is_frozen_no_longer_counts_and_counts_again_when_it_t
     assert peer.stdout is not None
     port = int(await asyncio.wait_for(peer.stdout.readline(), LIMIT_S))
     upstream = Upstream("worker-0", f"127.0.0.1:{port}", 0.2, 0.5)
+    frozen: list[bool] = []
+    upstream.frozen_listeners.append(lambda: frozen.append(True))
     watching = asyncio.create_task(upstream.watch(nothing, nothing))
     try:
         await until(lambda: upstream.serving)
         peer.send_signal(signal.SIGSTOP)
         await until(lambda: not upstream.serving)
+        assert frozen == [True]
         peer.send_signal(signal.SIGCONT)
         await until(lambda: upstream.serving)
-    finally:
         peer.kill()
+        await until(lambda: not upstream.serving)
+        assert frozen == [True], "a death is told by the streams that break"
+    finally:
+        if peer.returncode is None:
+            peer.kill()
         await peer.wait()
         watching.cancel()
         await asyncio.wait((watching,))

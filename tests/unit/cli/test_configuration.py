@@ -115,12 +115,18 @@ def test_what_is_no_mapping_is_told_in_one_line(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["nothing", "no/such/file.yaml"])
 def test_a_configuration_that_is_not_there_is_told_the_names_that_are(name: str) -> None:
-    with pytest.raises(ConfigurationError, match=r"no such file; .* a name: sim, tiny-cpu$"):
+    with pytest.raises(
+        ConfigurationError,
+        match=r"no such file; .* a name: autoglm-phone-9b, sim, tiny-cpu, tiny-cpu-tp2$",
+    ):
         find(name)
 
 
 def test_a_folder_is_said_to_be_one(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"it is a folder; .* a name: sim, tiny-cpu$"):
+    with pytest.raises(
+        ConfigurationError,
+        match=r"it is a folder; .* a name: autoglm-phone-9b, sim, tiny-cpu, tiny-cpu-tp2$",
+    ):
         find(str(tmp_path))
 
 

@@ -1,8 +1,10 @@
 """Scripted clients behind the relay's interfaces (services/gateway/interfaces.py), for tests of one generation without processes."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from services.gateway.interfaces import (
     GenerationRequest,
@@ -12,9 +14,12 @@ from services.gateway.interfaces import (
     TextSink,
     WorkerEvent,
     WorkerFinished,
+    WorkerSink,
     WorkerTokens,
 )
-from services.runtime.errors import FeaturesMissingError, ServiceError
+from services.runtime.errors import FeaturesMissingError, ServiceError, UnavailableError
+
+Process = TypeVar("Process")
 
 REQUEST = GenerationRequest(
     generation_id="g",
@@ -104,45 +109,93 @@ class ScriptedTokenizer:
 
 
 @dataclass
-class ScriptedWorker:
-    """Plays a list of steps; an exception in it is raised, a float in it is a pause in seconds."""
+class ScriptedSteps:
+    """One run of a script; see interfaces.WorkerStream."""
 
-    steps: Sequence[WorkerEvent | Exception | float]
+    worker: "ScriptedWorker"
+    sink: WorkerSink
+
+    def __post_init__(self) -> None:
+        self.worker.running += 1
+        self.task = asyncio.create_task(self.play())
+        self.task.add_done_callback(lambda task: self.close())
+        self.closed = False
+
+    async def play(self) -> None:
+        for step in self.worker.steps:
+            if isinstance(step, float):
+                await asyncio.sleep(step)
+            else:
+                await asyncio.sleep(0)
+                self.sink(step)
+
+    def close(self) -> None:
+        if not self.closed:
+            self.closed = True
+            self.worker.running -= 1
+            self.task.cancel()
+
+
+@dataclass
+class ScriptedWorker:
+    """Plays a list of steps; an error in it is told, a float in it is a pause in seconds.
+
+    `refusals`: told in place of the steps, one for each of the first generations.
+    """
+
+    steps: Sequence[WorkerEvent | ServiceError | float]
     name: str = "worker"
     context_tokens: int = 100
     max_images: int = 4
     asked_max_tokens: int = 0
     running: int = 0
+    refusals: list[ServiceError] = field(default_factory=list)
 
-    async def generate(
-        self, request: GenerationRequest, rendered: Rendered, max_tokens: int, time_limit_s: float
-    ) -> AsyncGenerator[WorkerEvent, None]:
+    def generate(
+        self,
+        request: GenerationRequest,
+        rendered: Rendered,
+        max_tokens: int,
+        time_limit_s: float,
+        sink: WorkerSink,
+    ) -> ScriptedSteps:
         self.asked_max_tokens = max_tokens
-        self.running += 1
-        try:
-            for step in self.steps:
-                if isinstance(step, Exception):
-                    raise step
-                if isinstance(step, float):
-                    await asyncio.sleep(step)
-                else:
-                    yield step
-        finally:
-            self.running -= 1
+        if self.refusals:
+            return ScriptedSteps(replace(self, steps=[self.refusals.pop(0)]), sink)
+        return ScriptedSteps(self, sink)
 
 
 @dataclass
 class ScriptedPlacement:
-    """One of each."""
+    """Some of each; the first one that is not `other_than` is chosen. Texts are the first tokenizer's, never rebuilt."""
 
-    one_tokenizer: ScriptedTokenizer
-    one_worker: ScriptedWorker
+    tokenizers: Sequence[ScriptedTokenizer]
+    workers: Sequence[ScriptedWorker]
+    placed: list[str] = field(default_factory=list)
+    """Names of the workers that generations are on now."""
 
-    def tokenizer(self) -> ScriptedTokenizer:
-        return self.one_tokenizer
+    def renderer(self, model: str, other_than: object = None) -> ScriptedTokenizer:
+        return self._first(self.tokenizers, other_than)
 
-    def worker(self, model: str) -> ScriptedWorker:
-        return self.one_worker
+    @contextmanager
+    def worker(self, model: str, other_than: object = None) -> Iterator[ScriptedWorker]:
+        worker = self._first(self.workers, other_than)
+        self.placed.append(worker.name)
+        try:
+            yield worker
+        finally:
+            self.placed.remove(worker.name)
+
+    def open_text(
+        self, model: str, options: TextOptions, choice_index: int, sink: TextSink
+    ) -> ScriptedText:
+        return self.tokenizers[0].open_text(options, choice_index, sink)
+
+    def _first(self, processes: Sequence[Process], other_than: object) -> Process:
+        for process in processes:
+            if process is not other_than:
+                return process
+        raise UnavailableError("Nobody serves.", retry_delay_s=1.0)
 
 
 __all__ = [

@@ -20,6 +20,7 @@ from services.runtime.admission import Admission
 from services.runtime.error_table import Reason
 from services.runtime.errors import (
     EngineDeadError,
+    FeaturesMissingError,
     GenerationConflictError,
     InvalidArgumentError,
     UnavailableError,
@@ -32,7 +33,7 @@ END = WorkerFinished(0, Finish.LENGTH, None, 3)
 def registry(
     worker: ScriptedWorker, tokenizer: ScriptedTokenizer | None = None, places: int = 4
 ) -> Registry:
-    placement = ScriptedPlacement(tokenizer or ScriptedTokenizer(), worker)
+    placement = ScriptedPlacement([tokenizer or ScriptedTokenizer()], [worker])
     clock = asyncio.get_running_loop().time
     return Registry(placement, Admission(places, 4), clock, 1.0, 1.0)
 
@@ -139,12 +140,6 @@ async def test_an_engine_that_dies_midway_is_a_failed_event_with_the_usage_so_fa
     assert sum(isinstance(e, Finished | Failed) for e in events) == 1
 
 
-async def test_a_worker_stream_that_just_ends_is_an_error_not_a_hang():
-    events = [n.event for n in await played(registry(ScriptedWorker([STARTED])), request())]
-    assert isinstance(events[-1], Failed)
-    assert events[-1].error.reason is Reason.INTERNAL
-
-
 async def test_a_fault_of_ours_is_an_error_for_the_reader_not_a_silence():
     class Broken(ScriptedTokenizer):
         async def render(self, request, timeout_s):
@@ -244,3 +239,38 @@ async def test_features_displaced_from_the_tokenizer_are_rendered_once_more():
     events = await played(registry(ScriptedWorker([STARTED, END]), tokenizer), request())
     assert isinstance(events[-1].event, Finished)
     assert (tokenizer.renders, tokenizer.pushes) == (2, 2)
+
+
+async def test_features_displaced_from_the_worker_are_pushed_and_asked_for_once_more():
+    digest = b"d" * 32
+    tokenizer = ScriptedTokenizer(digests=[digest])
+    worker = ScriptedWorker([STARTED, END], refusals=[FeaturesMissingError([digest])])
+    events = await played(registry(worker, tokenizer), request())
+    assert isinstance(events[-1].event, Finished)
+    assert (tokenizer.renders, tokenizer.pushes) == (1, 2)
+
+
+async def test_features_displaced_from_both_are_rendered_pushed_and_asked_for_once_more():
+    digest = b"d" * 32
+
+    class Forgetful(ScriptedTokenizer):
+        async def push_features(self, digests, worker, timeout_s):
+            self.pushes += 1
+            if self.pushes == 2:
+                raise FeaturesMissingError(digests)
+
+    tokenizer = Forgetful(digests=[digest])
+    worker = ScriptedWorker([STARTED, END], refusals=[FeaturesMissingError([digest])])
+    events = await played(registry(worker, tokenizer), request())
+    assert isinstance(events[-1].event, Finished)
+    assert (tokenizer.renders, tokenizer.pushes) == (2, 3)
+
+
+async def test_features_that_are_missing_twice_fail_the_generation():
+    missing = [FeaturesMissingError([b"d" * 32]) for _ in range(2)]
+    worker = ScriptedWorker([STARTED, END], refusals=missing)
+    tokenizer = ScriptedTokenizer(digests=[b"d" * 32])
+    last = (await played(registry(worker, tokenizer), request()))[-1].event
+    assert isinstance(last, Failed)
+    assert last.error.reason is Reason.FEATURES_MISSING
+    assert tokenizer.pushes == 2

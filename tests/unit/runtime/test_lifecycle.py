@@ -136,3 +136,65 @@ async def test_a_background_task_that_is_cancelled_is_no_failure():
     await asyncio.wait((task,))
     await asyncio.sleep(0)
     assert running.failure is None
+
+
+async def test_a_service_may_warm_up_again_and_says_so_all_the_while():
+    service = Slow()
+    service.warmed.set()
+    running = process(service, drain_notice_s=0)
+    await running.start()
+    async with running.warming():
+        assert running.state is State.WARMING
+        assert await health(running.port) == NOT_SERVING
+        assert await health(running.port, "hotline.v1.Steady") == NOT_SERVING
+        with pytest.raises(UnavailableError):
+            service.require_serving()
+    assert running.state is State.SERVING
+    assert await health(running.port) == SERVING
+    service.require_serving()
+    await running.stop()
+
+
+async def test_a_stop_during_a_second_warm_up_is_not_taken_back():
+    service = Slow()
+    service.warmed.set()
+    running = process(service, drain_notice_s=0)
+    await running.start()
+    async with running.warming():
+        await running.stop()
+    assert running.state is State.STOPPED
+
+
+async def test_a_second_warm_up_that_begins_while_draining_changes_no_state():
+    service = Slow()
+    service.warmed.set()
+    running = process(service, drain_notice_s=0.2)
+    await running.start()
+    stopping = asyncio.ensure_future(running.stop())
+    await asyncio.sleep(0.05)
+    async with running.warming():
+        assert running.state is State.DRAINING
+    assert running.state is State.DRAINING
+    await stopping
+
+
+async def test_a_stop_during_a_second_warm_up_gives_no_notice():
+    service = Slow()
+    service.warmed.set()
+    running = process(service, drain_notice_s=30, drain_grace_s=30)
+    await running.start()
+    async with running.warming():
+        await asyncio.wait_for(running.stop(), 5)
+
+
+async def test_a_second_warm_up_that_fails_leaves_the_process_warming():
+    service = Slow()
+    service.warmed.set()
+    running = process(service, drain_notice_s=0)
+    await running.start()
+    with pytest.raises(ValueError, match="cause"):
+        async with running.warming():
+            raise ValueError("cause")
+    assert running.state is State.WARMING
+    assert await health(running.port) == NOT_SERVING
+    await running.stop()

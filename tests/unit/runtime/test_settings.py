@@ -46,5 +46,14 @@ def test_settings_do_not_change():
         LampSettings().brightness_ratio = 1.0  # type: ignore[misc]
 
 
-def test_none_is_left_out_of_the_environment():
-    assert environment("P_", {"a": None, "b": True}) == {"P_B": "true"}
+class ShadeSettings(ServiceSettings):
+    model_config = SettingsConfigDict(env_prefix="HOTLINE_SHADE_")
+
+    width_cm: int | None = 40
+
+
+def test_none_is_null_in_the_environment_and_replaces_a_default(monkeypatch):
+    variables = environment("HOTLINE_SHADE_", {"width_cm": None})
+    assert variables == {"HOTLINE_SHADE_WIDTH_CM": "null"}
+    monkeypatch.setenv("HOTLINE_SHADE_WIDTH_CM", variables["HOTLINE_SHADE_WIDTH_CM"])
+    assert ShadeSettings.read().width_cm is None

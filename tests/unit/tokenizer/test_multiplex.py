@@ -4,7 +4,8 @@ from typing import TypeVar
 
 import pytest
 
-from services.tokenizer.multiplex import Drain, multiplex
+from services.runtime.drain import Drain
+from services.tokenizer.multiplex import multiplex
 
 In = TypeVar("In")
 Out = TypeVar("Out")
@@ -175,3 +176,36 @@ async def test_a_drain_lets_a_busy_stream_go_on_until_it_is_idle() -> None:
     asked.set()
     assert await anext(answers) == [2]
     assert await anext(answers, None) is None
+
+
+async def test_a_backlog_is_worked_off_without_new_messages_and_new_ones_join_in() -> None:
+    batches: list[list[int]] = []
+    waiting = 0
+
+    async def process(batch: list[int]) -> list[int]:
+        nonlocal waiting
+        batches.append(batch)
+        waiting = max(waiting + 3 * len(batch) - 1, 0)
+        await asyncio.sleep(0)
+        return batch
+
+    drain = Drain()
+    answers = multiplex(numbers(4), process, 8, drain, lambda: True, lambda: waiting, 100)
+    assert [number async for answer in answers for number in answer] == [0, 1, 2, 3]
+    assert waiting == 0
+    assert batches.count([]) > 0
+
+
+async def test_at_the_limit_of_the_backlog_nothing_more_is_taken() -> None:
+    waiting, most = 0, 0
+
+    async def process(batch: list[int]) -> list[int]:
+        nonlocal waiting, most
+        waiting = max(waiting + 10 * len(batch) - 1, 0)
+        most = max(most, waiting)
+        await asyncio.sleep(0)
+        return batch
+
+    answers = multiplex(numbers(40), process, 2, Drain(), lambda: True, lambda: waiting, 5)
+    assert [number async for answer in answers for number in answer] == list(range(40))
+    assert most <= 5 + 10 * 4

@@ -303,12 +303,6 @@ async def test_what_this_version_does_not_build_is_unimplemented(stub: Stub, par
     assert message.startswith("messages[0].content[0]")
 
 
-async def test_tokenize_is_unimplemented(stub: Stub) -> None:
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await stub.Tokenize(tokenizer_pb2.TokenizeRequest(text="x"))
-    assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
-
-
 async def test_the_status_tells_model_and_limits(stub: Stub, folder: ModelFolder) -> None:
     status = await stub.GetTokenizerStatus(tokenizer_pb2.GetTokenizerStatusRequest())
     assert (status.model, status.vocabulary_size) == ("tiny", folder.vocabulary_size)

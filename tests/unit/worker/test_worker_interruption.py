@@ -6,6 +6,7 @@ from contextlib import aclosing
 
 import pytest
 
+from services.runtime.errors import EngineDeadError
 from services.worker.engine import Finished, Reason, Started, Step, Tokens
 from services.worker.interruption import InterruptibleSteps
 
@@ -98,3 +99,34 @@ async def test_a_timeout_of_the_engines_own_is_not_taken_for_ours():
 
     with pytest.raises(TimeoutError, match="the engine's"):
         _ = [step async for step in InterruptibleSteps(broken(), 1, 3).run(5)]
+
+
+async def test_a_failure_from_outside_is_raised_and_frees_the_slot():
+    source = Source(Started(3, 0), Tokens(0, 0, [1]))
+    steps = InterruptibleSteps(source.run(), 1, 3)
+    asyncio.get_running_loop().call_later(0.01, steps.fail, EngineDeadError("it ended"))
+    async with aclosing(steps.run(0)) as run:
+        assert [await anext(run), await anext(run)] == [Started(3, 0), Tokens(0, 0, [1])]
+        with pytest.raises(EngineDeadError, match="it ended"):
+            await anext(run)
+    assert source.closed.is_set()
+
+
+async def test_a_failure_reaches_a_reader_that_is_busy_with_a_step():
+    source = Source(Started(3, 0), Tokens(0, 0, [1]))
+    steps = InterruptibleSteps(source.run(), 1, 3)
+    async with aclosing(steps.run(0)) as run:
+        await anext(run)
+        steps.fail(EngineDeadError("it ended"))
+        await asyncio.wait_for(source.closed.wait(), 1)
+        with pytest.raises(EngineDeadError):
+            await anext(run)
+
+
+async def test_an_interrupt_before_a_failure_counts():
+    steps = InterruptibleSteps(Source(Started(3, 0)).run(), 1, 3)
+    async with aclosing(steps.run(0)) as run:
+        await anext(run)
+        steps.interrupt(Reason.CANCELLED)
+        steps.fail(EngineDeadError("it ended"))
+        assert [step async for step in run] == [Finished(0, Reason.CANCELLED, 0)]

@@ -224,6 +224,16 @@ async def test_the_same_seed_gives_the_same_tokens(client: Client, seed: int):
     assert first.ids(0) != first.ids(1)
 
 
+async def test_a_seed_and_a_prompt_that_is_read_over_several_steps_go_together(client: Client):
+    ids = [5 + number % 500 for number in range(8000)]
+    sampling = {"seed": 3, "temperature": 2.0, "max_tokens": 8, "ignore_eos": True}
+    answers = [
+        await client.generate(ids=ids, cache_salt=salt, sampling=sampling) for salt in ("s1", "s2")
+    ]
+    assert answers[0].ids() == answers[1].ids()
+    assert len(answers[0].ids()) == 8
+
+
 async def test_several_greedy_choices_are_all_the_one(client: Client):
     answer = await client.generate(sampling={**GREEDY, "n": 3})
     assert answer.ids(0) == answer.ids(1) == answer.ids(2)

@@ -179,6 +179,12 @@ class Client:
                     return
                 await asyncio.sleep(0.005)
 
+    async def until_state(self, state: str, timeout_s: float = 5) -> None:
+        """Wait until the worker is in this state. Fails after the time."""
+        async with asyncio.timeout(timeout_s):
+            while (await self.status()).state != state:
+                await asyncio.sleep(0.005)
+
 
 @asynccontextmanager
 async def connected(address: str) -> AsyncIterator[Client]:

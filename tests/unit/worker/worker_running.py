@@ -29,8 +29,8 @@ StartWorker: TypeAlias = Callable[..., Awaitable[Running]]
 @asynccontextmanager
 async def sim_worker(**settings: Any) -> AsyncIterator[Running]:
     """A serving worker with the simulator, 1 ms a token."""
-    values = {"engine": "sim", "model_path": MODEL_PATH, "sim_step_ms": 1, "drain_notice_s": 0}
-    chosen = WorkerSettings(**{**values, **settings}, drain_grace_s=1)
+    values = {"engine": "sim", "model_path": MODEL_PATH, "sim_profile": "fast", "drain_notice_s": 0}
+    chosen = WorkerSettings(**{"drain_grace_s": 1, **values, **settings})
     engine = create_engine(chosen, read_model(MODEL_PATH, {}))
     assert isinstance(engine, SimEngine)
     process = Process(WorkerApp(chosen, engine), chosen)

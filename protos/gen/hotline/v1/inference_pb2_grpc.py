@@ -91,7 +91,8 @@ class InferenceServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Cancel(self, request, context):
-        """Ends a generation of the caller; its stream ends with reason CANCELLED. Idempotent.
+        """Ends a generation of the caller; its stream ends with reason CANCELLED. Idempotent. Through any gateway where a
+        worker has the generation; what still waits or is rendered in another gateway is not reached: end its call instead.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -44,7 +44,9 @@ class InferenceServiceStub:
     Resume: _grpc.UnaryStreamMultiCallable[_inference_pb2.ResumeRequest, _generation_pb2.GenerationEvent]
     """Replays what came after a sequence number, then goes on. UNIMPLEMENTED in this version."""
     Cancel: _grpc.UnaryUnaryMultiCallable[_inference_pb2.CancelRequest, _inference_pb2.CancelResponse]
-    """Ends a generation of the caller; its stream ends with reason CANCELLED. Idempotent."""
+    """Ends a generation of the caller; its stream ends with reason CANCELLED. Idempotent. Through any gateway where a
+    worker has the generation; what still waits or is rendered in another gateway is not reached: end its call instead.
+    """
     CountTokens: _grpc.UnaryUnaryMultiCallable[_inference_pb2.CountTokensRequest, _inference_pb2.CountTokensResponse]
     """Counts the tokens of a prompt without generating."""
     Tokenize: _grpc.UnaryUnaryMultiCallable[_inference_pb2.TokenizeTextRequest, _inference_pb2.TokenizeTextResponse]
@@ -67,7 +69,9 @@ class InferenceServiceAsyncStub(InferenceServiceStub):
     Resume: _aio.UnaryStreamMultiCallable[_inference_pb2.ResumeRequest, _generation_pb2.GenerationEvent]  # type: ignore[assignment]
     """Replays what came after a sequence number, then goes on. UNIMPLEMENTED in this version."""
     Cancel: _aio.UnaryUnaryMultiCallable[_inference_pb2.CancelRequest, _inference_pb2.CancelResponse]  # type: ignore[assignment]
-    """Ends a generation of the caller; its stream ends with reason CANCELLED. Idempotent."""
+    """Ends a generation of the caller; its stream ends with reason CANCELLED. Idempotent. Through any gateway where a
+    worker has the generation; what still waits or is rendered in another gateway is not reached: end its call instead.
+    """
     CountTokens: _aio.UnaryUnaryMultiCallable[_inference_pb2.CountTokensRequest, _inference_pb2.CountTokensResponse]  # type: ignore[assignment]
     """Counts the tokens of a prompt without generating."""
     Tokenize: _aio.UnaryUnaryMultiCallable[_inference_pb2.TokenizeTextRequest, _inference_pb2.TokenizeTextResponse]  # type: ignore[assignment]
@@ -105,7 +109,9 @@ class InferenceServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _inference_pb2.CancelRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_inference_pb2.CancelResponse, _abc.Awaitable[_inference_pb2.CancelResponse]]:
-        """Ends a generation of the caller; its stream ends with reason CANCELLED. Idempotent."""
+        """Ends a generation of the caller; its stream ends with reason CANCELLED. Idempotent. Through any gateway where a
+        worker has the generation; what still waits or is rendered in another gateway is not reached: end its call instead.
+        """
 
     @_abc_1.abstractmethod
     def CountTokens(

@@ -329,7 +329,9 @@ class DetokeniseRequest(_message.Message):
     INPUTS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def inputs(self) -> _containers.RepeatedCompositeFieldContainer[Global___DetokeniseInput]:
-        """In order; at most 4,096."""
+        """At most 4,096, and at most 1,048,576 ids in all. The inputs of one handle are worked on in their order; between
+        handles, few ids go before many, so that texts that are rebuilt do not hold up the others.
+        """
 
     def __init__(
         self,

@@ -109,7 +109,7 @@ class TokenizerServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetTokenizerStatus(self, request, context):
-        """Which model, which limits, how busy.
+        """Who it is, which model, which limits, how busy. Answered in every state.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

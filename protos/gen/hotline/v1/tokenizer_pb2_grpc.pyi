@@ -48,7 +48,7 @@ class TokenizerServiceStub:
     DecodeTokens: _grpc.UnaryUnaryMultiCallable[_tokenizer_pb2.DecodeTokensRequest, _tokenizer_pb2.DecodeTokensResponse]
     """Text of token ids, all at once: no stop strings, no end tags, nothing held back."""
     GetTokenizerStatus: _grpc.UnaryUnaryMultiCallable[_tokenizer_pb2.GetTokenizerStatusRequest, _tokenizer_pb2.GetTokenizerStatusResponse]
-    """Which model, which limits, how busy."""
+    """Who it is, which model, which limits, how busy. Answered in every state."""
 
 @_typing.type_check_only
 class TokenizerServiceAsyncStub(TokenizerServiceStub):
@@ -70,7 +70,7 @@ class TokenizerServiceAsyncStub(TokenizerServiceStub):
     DecodeTokens: _aio.UnaryUnaryMultiCallable[_tokenizer_pb2.DecodeTokensRequest, _tokenizer_pb2.DecodeTokensResponse]  # type: ignore[assignment]
     """Text of token ids, all at once: no stop strings, no end tags, nothing held back."""
     GetTokenizerStatus: _aio.UnaryUnaryMultiCallable[_tokenizer_pb2.GetTokenizerStatusRequest, _tokenizer_pb2.GetTokenizerStatusResponse]  # type: ignore[assignment]
-    """Which model, which limits, how busy."""
+    """Who it is, which model, which limits, how busy. Answered in every state."""
 
 class TokenizerServiceServicer(metaclass=_abc_1.ABCMeta):
     """The tokenizer service, called by gateways. An RPC of a role that the process does not have is UNIMPLEMENTED."""
@@ -125,6 +125,6 @@ class TokenizerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _tokenizer_pb2.GetTokenizerStatusRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_tokenizer_pb2.GetTokenizerStatusResponse, _abc.Awaitable[_tokenizer_pb2.GetTokenizerStatusResponse]]:
-        """Which model, which limits, how busy."""
+        """Who it is, which model, which limits, how busy. Answered in every state."""
 
 def add_TokenizerServiceServicer_to_server(servicer: TokenizerServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

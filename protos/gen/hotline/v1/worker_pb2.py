@@ -28,7 +28,7 @@ from hotline.v1 import generation_pb2 as hotline_dot_v1_dot_generation__pb2
 from hotline.v1 import sampling_pb2 as hotline_dot_v1_dot_sampling__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17hotline/v1/worker.proto\x12\nhotline.v1\x1a\x16hotline/v1/error.proto\x1a\x18hotline/v1/feature.proto\x1a\x1bhotline/v1/generation.proto\x1a\x19hotline/v1/sampling.proto\"\xb7\x02\n\x15WorkerGenerateRequest\x12\x15\n\rgeneration_id\x18\x01 \x01(\t\x12\x18\n\x10prompt_token_ids\x18\x02 \x03(\r\x12.\n\x08\x66\x65\x61tures\x18\x03 \x03(\x0b\x32\x1c.hotline.v1.FeaturePlacement\x12\x30\n\x08sampling\x18\x04 \x01(\x0b\x32\x1e.hotline.v1.SamplingParameters\x12\x12\n\ncache_salt\x18\x05 \x01(\t\x12\x15\n\x08priority\x18\x06 \x01(\x05H\x00\x88\x01\x01\x12\x15\n\rtime_limit_ms\x18\x07 \x01(\r\x12\x0f\n\x07\x61\x64\x61pter\x18\x08 \x01(\t\x12\x18\n\x10output_token_ids\x18\t \x03(\r\x12\x11\n\ttrace_key\x18\n \x01(\tB\x0b\n\t_priority\"=\n\rWorkerStarted\x12\x15\n\rprompt_tokens\x18\x01 \x01(\r\x12\x15\n\rcached_tokens\x18\x02 \x01(\r\"y\n\x0cWorkerTokens\x12\x14\n\x0c\x63hoice_index\x18\x01 \x01(\r\x12\x10\n\x08position\x18\x02 \x01(\r\x12\x11\n\ttoken_ids\x18\x03 \x03(\r\x12.\n\x08logprobs\x18\x04 \x03(\x0b\x32\x1c.hotline.v1.PositionLogprobs\"\x99\x01\n\x0eWorkerFinished\x12\x14\n\x0c\x63hoice_index\x18\x01 \x01(\r\x12(\n\x06reason\x18\x02 \x01(\x0e\x32\x18.hotline.v1.FinishReason\x12\x1a\n\rstop_token_id\x18\x03 \x01(\rH\x00\x88\x01\x01\x12\x19\n\x11\x63ompletion_tokens\x18\x04 \x01(\rB\x10\n\x0e_stop_token_id\"\xa8\x01\n\x13WorkerGenerateEvent\x12,\n\x07started\x18\x01 \x01(\x0b\x32\x19.hotline.v1.WorkerStartedH\x00\x12*\n\x06tokens\x18\x02 \x01(\x0b\x32\x18.hotline.v1.WorkerTokensH\x00\x12.\n\x08\x66inished\x18\x03 \x01(\x0b\x32\x1a.hotline.v1.WorkerFinishedH\x00\x42\x07\n\x05\x65vent\"r\n\x11GenerateManyInput\x12\x0e\n\x06handle\x18\x01 \x01(\x04\x12\x35\n\x08generate\x18\x02 \x01(\x0b\x32!.hotline.v1.WorkerGenerateRequestH\x00\x12\x0f\n\x05\x61\x62ort\x18\x03 \x01(\x08H\x00\x42\x05\n\x03\x61\x63t\"D\n\x13GenerateManyRequest\x12-\n\x06inputs\x18\x01 \x03(\x0b\x32\x1d.hotline.v1.GenerateManyInput\"\x8f\x02\n\x0fGenerateManyEnd\x12\x0e\n\x06handle\x18\x01 \x01(\x04\x12,\n\x08\x66inished\x18\x02 \x01(\x0b\x32\x1a.hotline.v1.WorkerFinished\x12\'\n\x06\x66\x61iled\x18\x03 \x01(\x0e\x32\x17.hotline.v1.ErrorReason\x12\x0f\n\x07message\x18\x04 \x01(\t\x12;\n\x08metadata\x18\x05 \x03(\x0b\x32).hotline.v1.GenerateManyEnd.MetadataEntry\x12\x16\n\x0eretry_delay_ms\x18\x06 \x01(\r\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"T\n\x14GenerateManyLogprobs\x12\x0b\n\x03run\x18\x01 \x01(\r\x12/\n\tpositions\x18\x02 \x03(\x0b\x32\x1c.hotline.v1.PositionLogprobs\"F\n\nWorkerLoad\x12\x0f\n\x07running\x18\x01 \x01(\r\x12\x0f\n\x07waiting\x18\x02 \x01(\r\x12\x16\n\x0ekv_usage_ratio\x18\x03 \x01(\x02\"\xb3\x02\n\x14GenerateManyResponse\x12\x0f\n\x07handles\x18\x01 \x03(\x04\x12\x16\n\x0e\x63hoice_indexes\x18\x02 \x03(\r\x12\x11\n\tpositions\x18\x03 \x03(\r\x12\x0e\n\x06\x63ounts\x18\x04 \x03(\r\x12\x11\n\ttoken_ids\x18\x05 \x03(\r\x12\x17\n\x0fstarted_handles\x18\x06 \x03(\x04\x12\x1d\n\x15started_cached_tokens\x18\x07 \x03(\r\x12*\n\x05\x65nded\x18\x08 \x03(\x0b\x32\x1b.hotline.v1.GenerateManyEnd\x12\x32\n\x08logprobs\x18\t \x03(\x0b\x32 .hotline.v1.GenerateManyLogprobs\x12$\n\x04load\x18\n \x01(\x0b\x32\x16.hotline.v1.WorkerLoad\"%\n\x0c\x41\x62ortRequest\x12\x15\n\rgeneration_id\x18\x01 \x01(\t\" \n\rAbortResponse\x12\x0f\n\x07\x61\x62orted\x18\x01 \x01(\x08\"[\n\x12PutFeaturesRequest\x12+\n\x06header\x18\x01 \x01(\x0b\x32\x19.hotline.v1.FeatureHeaderH\x00\x12\x0f\n\x05\x63hunk\x18\x02 \x01(\x0cH\x00\x42\x07\n\x05piece\".\n\x13PutFeaturesResponse\x12\x17\n\x0f\x66\x65\x61ture_digests\x18\x01 \x03(\x0c\"\x12\n\x10GetStatusRequest\"4\n\x0bImageLimits\x12\x11\n\tmax_count\x18\x01 \x01(\r\x12\x12\n\nmax_tokens\x18\x02 \x01(\r\"\xd7\x02\n\x11GetStatusResponse\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\x0e\n\x06\x65ngine\x18\x03 \x01(\t\x12\r\n\x05state\x18\x04 \x01(\t\x12\x16\n\x0e\x63ontext_tokens\x18\x05 \x01(\r\x12\x17\n\x0fvocabulary_size\x18\x06 \x01(\r\x12\x15\n\rend_token_ids\x18\x07 \x03(\r\x12\'\n\x06images\x18\x08 \x01(\x0b\x32\x17.hotline.v1.ImageLimits\x12\x13\n\x0bmax_running\x18\t \x01(\r\x12\x0f\n\x07running\x18\n \x01(\r\x12\x0f\n\x07waiting\x18\x0b \x01(\r\x12\x16\n\x0ekv_usage_ratio\x18\x0c \x01(\x02\x12\x15\n\rfeature_bytes\x18\r \x01(\x04\x12\x11\n\tserving_s\x18\x0e \x01(\x01\x12\x1c\n\x14\x65ngine_restart_count\x18\x0f \x01(\r2\x92\x03\n\rWorkerService\x12P\n\x08Generate\x12!.hotline.v1.WorkerGenerateRequest\x1a\x1f.hotline.v1.WorkerGenerateEvent0\x01\x12U\n\x0cGenerateMany\x12\x1f.hotline.v1.GenerateManyRequest\x1a .hotline.v1.GenerateManyResponse(\x01\x30\x01\x12<\n\x05\x41\x62ort\x12\x18.hotline.v1.AbortRequest\x1a\x19.hotline.v1.AbortResponse\x12P\n\x0bPutFeatures\x12\x1e.hotline.v1.PutFeaturesRequest\x1a\x1f.hotline.v1.PutFeaturesResponse(\x01\x12H\n\tGetStatus\x12\x1c.hotline.v1.GetStatusRequest\x1a\x1d.hotline.v1.GetStatusResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17hotline/v1/worker.proto\x12\nhotline.v1\x1a\x16hotline/v1/error.proto\x1a\x18hotline/v1/feature.proto\x1a\x1bhotline/v1/generation.proto\x1a\x19hotline/v1/sampling.proto\"\xb7\x02\n\x15WorkerGenerateRequest\x12\x15\n\rgeneration_id\x18\x01 \x01(\t\x12\x18\n\x10prompt_token_ids\x18\x02 \x03(\r\x12.\n\x08\x66\x65\x61tures\x18\x03 \x03(\x0b\x32\x1c.hotline.v1.FeaturePlacement\x12\x30\n\x08sampling\x18\x04 \x01(\x0b\x32\x1e.hotline.v1.SamplingParameters\x12\x12\n\ncache_salt\x18\x05 \x01(\t\x12\x15\n\x08priority\x18\x06 \x01(\x05H\x00\x88\x01\x01\x12\x15\n\rtime_limit_ms\x18\x07 \x01(\r\x12\x0f\n\x07\x61\x64\x61pter\x18\x08 \x01(\t\x12\x18\n\x10output_token_ids\x18\t \x03(\r\x12\x11\n\ttrace_key\x18\n \x01(\tB\x0b\n\t_priority\"=\n\rWorkerStarted\x12\x15\n\rprompt_tokens\x18\x01 \x01(\r\x12\x15\n\rcached_tokens\x18\x02 \x01(\r\"y\n\x0cWorkerTokens\x12\x14\n\x0c\x63hoice_index\x18\x01 \x01(\r\x12\x10\n\x08position\x18\x02 \x01(\r\x12\x11\n\ttoken_ids\x18\x03 \x03(\r\x12.\n\x08logprobs\x18\x04 \x03(\x0b\x32\x1c.hotline.v1.PositionLogprobs\"\x99\x01\n\x0eWorkerFinished\x12\x14\n\x0c\x63hoice_index\x18\x01 \x01(\r\x12(\n\x06reason\x18\x02 \x01(\x0e\x32\x18.hotline.v1.FinishReason\x12\x1a\n\rstop_token_id\x18\x03 \x01(\rH\x00\x88\x01\x01\x12\x19\n\x11\x63ompletion_tokens\x18\x04 \x01(\rB\x10\n\x0e_stop_token_id\"\xa8\x01\n\x13WorkerGenerateEvent\x12,\n\x07started\x18\x01 \x01(\x0b\x32\x19.hotline.v1.WorkerStartedH\x00\x12*\n\x06tokens\x18\x02 \x01(\x0b\x32\x18.hotline.v1.WorkerTokensH\x00\x12.\n\x08\x66inished\x18\x03 \x01(\x0b\x32\x1a.hotline.v1.WorkerFinishedH\x00\x42\x07\n\x05\x65vent\"\x86\x01\n\x11GenerateManyInput\x12\x0e\n\x06handle\x18\x01 \x01(\x04\x12\x35\n\x08generate\x18\x02 \x01(\x0b\x32!.hotline.v1.WorkerGenerateRequestH\x00\x12\x0f\n\x05\x61\x62ort\x18\x03 \x01(\x08H\x00\x12\x12\n\nrequest_id\x18\x04 \x01(\tB\x05\n\x03\x61\x63t\"D\n\x13GenerateManyRequest\x12-\n\x06inputs\x18\x01 \x03(\x0b\x32\x1d.hotline.v1.GenerateManyInput\"\x8f\x02\n\x0fGenerateManyEnd\x12\x0e\n\x06handle\x18\x01 \x01(\x04\x12,\n\x08\x66inished\x18\x02 \x01(\x0b\x32\x1a.hotline.v1.WorkerFinished\x12\'\n\x06\x66\x61iled\x18\x03 \x01(\x0e\x32\x17.hotline.v1.ErrorReason\x12\x0f\n\x07message\x18\x04 \x01(\t\x12;\n\x08metadata\x18\x05 \x03(\x0b\x32).hotline.v1.GenerateManyEnd.MetadataEntry\x12\x16\n\x0eretry_delay_ms\x18\x06 \x01(\r\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"T\n\x14GenerateManyLogprobs\x12\x0b\n\x03run\x18\x01 \x01(\r\x12/\n\tpositions\x18\x02 \x03(\x0b\x32\x1c.hotline.v1.PositionLogprobs\"F\n\nWorkerLoad\x12\x0f\n\x07running\x18\x01 \x01(\r\x12\x0f\n\x07waiting\x18\x02 \x01(\r\x12\x16\n\x0ekv_usage_ratio\x18\x03 \x01(\x02\"\xb3\x02\n\x14GenerateManyResponse\x12\x0f\n\x07handles\x18\x01 \x03(\x04\x12\x16\n\x0e\x63hoice_indexes\x18\x02 \x03(\r\x12\x11\n\tpositions\x18\x03 \x03(\r\x12\x0e\n\x06\x63ounts\x18\x04 \x03(\r\x12\x11\n\ttoken_ids\x18\x05 \x03(\r\x12\x17\n\x0fstarted_handles\x18\x06 \x03(\x04\x12\x1d\n\x15started_cached_tokens\x18\x07 \x03(\r\x12*\n\x05\x65nded\x18\x08 \x03(\x0b\x32\x1b.hotline.v1.GenerateManyEnd\x12\x32\n\x08logprobs\x18\t \x03(\x0b\x32 .hotline.v1.GenerateManyLogprobs\x12$\n\x04load\x18\n \x01(\x0b\x32\x16.hotline.v1.WorkerLoad\"%\n\x0c\x41\x62ortRequest\x12\x15\n\rgeneration_id\x18\x01 \x01(\t\" \n\rAbortResponse\x12\x0f\n\x07\x61\x62orted\x18\x01 \x01(\x08\"[\n\x12PutFeaturesRequest\x12+\n\x06header\x18\x01 \x01(\x0b\x32\x19.hotline.v1.FeatureHeaderH\x00\x12\x0f\n\x05\x63hunk\x18\x02 \x01(\x0cH\x00\x42\x07\n\x05piece\".\n\x13PutFeaturesResponse\x12\x17\n\x0f\x66\x65\x61ture_digests\x18\x01 \x03(\x0c\"\x12\n\x10GetStatusRequest\"4\n\x0bImageLimits\x12\x11\n\tmax_count\x18\x01 \x01(\r\x12\x12\n\nmax_tokens\x18\x02 \x01(\r\"\xd7\x02\n\x11GetStatusResponse\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\x0e\n\x06\x65ngine\x18\x03 \x01(\t\x12\r\n\x05state\x18\x04 \x01(\t\x12\x16\n\x0e\x63ontext_tokens\x18\x05 \x01(\r\x12\x17\n\x0fvocabulary_size\x18\x06 \x01(\r\x12\x15\n\rend_token_ids\x18\x07 \x03(\r\x12\'\n\x06images\x18\x08 \x01(\x0b\x32\x17.hotline.v1.ImageLimits\x12\x13\n\x0bmax_running\x18\t \x01(\r\x12\x0f\n\x07running\x18\n \x01(\r\x12\x0f\n\x07waiting\x18\x0b \x01(\r\x12\x16\n\x0ekv_usage_ratio\x18\x0c \x01(\x02\x12\x15\n\rfeature_bytes\x18\r \x01(\x04\x12\x11\n\tserving_s\x18\x0e \x01(\x01\x12\x1c\n\x14\x65ngine_restart_count\x18\x0f \x01(\r2\x92\x03\n\rWorkerService\x12P\n\x08Generate\x12!.hotline.v1.WorkerGenerateRequest\x1a\x1f.hotline.v1.WorkerGenerateEvent0\x01\x12U\n\x0cGenerateMany\x12\x1f.hotline.v1.GenerateManyRequest\x1a .hotline.v1.GenerateManyResponse(\x01\x30\x01\x12<\n\x05\x41\x62ort\x12\x18.hotline.v1.AbortRequest\x1a\x19.hotline.v1.AbortResponse\x12P\n\x0bPutFeatures\x12\x1e.hotline.v1.PutFeaturesRequest\x1a\x1f.hotline.v1.PutFeaturesResponse(\x01\x12H\n\tGetStatus\x12\x1c.hotline.v1.GetStatusRequest\x1a\x1d.hotline.v1.GetStatusResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -47,34 +47,34 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_WORKERFINISHED']._serialized_end=799
   _globals['_WORKERGENERATEEVENT']._serialized_start=802
   _globals['_WORKERGENERATEEVENT']._serialized_end=970
-  _globals['_GENERATEMANYINPUT']._serialized_start=972
-  _globals['_GENERATEMANYINPUT']._serialized_end=1086
-  _globals['_GENERATEMANYREQUEST']._serialized_start=1088
-  _globals['_GENERATEMANYREQUEST']._serialized_end=1156
-  _globals['_GENERATEMANYEND']._serialized_start=1159
-  _globals['_GENERATEMANYEND']._serialized_end=1430
-  _globals['_GENERATEMANYEND_METADATAENTRY']._serialized_start=1383
-  _globals['_GENERATEMANYEND_METADATAENTRY']._serialized_end=1430
-  _globals['_GENERATEMANYLOGPROBS']._serialized_start=1432
-  _globals['_GENERATEMANYLOGPROBS']._serialized_end=1516
-  _globals['_WORKERLOAD']._serialized_start=1518
-  _globals['_WORKERLOAD']._serialized_end=1588
-  _globals['_GENERATEMANYRESPONSE']._serialized_start=1591
-  _globals['_GENERATEMANYRESPONSE']._serialized_end=1898
-  _globals['_ABORTREQUEST']._serialized_start=1900
-  _globals['_ABORTREQUEST']._serialized_end=1937
-  _globals['_ABORTRESPONSE']._serialized_start=1939
-  _globals['_ABORTRESPONSE']._serialized_end=1971
-  _globals['_PUTFEATURESREQUEST']._serialized_start=1973
-  _globals['_PUTFEATURESREQUEST']._serialized_end=2064
-  _globals['_PUTFEATURESRESPONSE']._serialized_start=2066
-  _globals['_PUTFEATURESRESPONSE']._serialized_end=2112
-  _globals['_GETSTATUSREQUEST']._serialized_start=2114
-  _globals['_GETSTATUSREQUEST']._serialized_end=2132
-  _globals['_IMAGELIMITS']._serialized_start=2134
-  _globals['_IMAGELIMITS']._serialized_end=2186
-  _globals['_GETSTATUSRESPONSE']._serialized_start=2189
-  _globals['_GETSTATUSRESPONSE']._serialized_end=2532
-  _globals['_WORKERSERVICE']._serialized_start=2535
-  _globals['_WORKERSERVICE']._serialized_end=2937
+  _globals['_GENERATEMANYINPUT']._serialized_start=973
+  _globals['_GENERATEMANYINPUT']._serialized_end=1107
+  _globals['_GENERATEMANYREQUEST']._serialized_start=1109
+  _globals['_GENERATEMANYREQUEST']._serialized_end=1177
+  _globals['_GENERATEMANYEND']._serialized_start=1180
+  _globals['_GENERATEMANYEND']._serialized_end=1451
+  _globals['_GENERATEMANYEND_METADATAENTRY']._serialized_start=1404
+  _globals['_GENERATEMANYEND_METADATAENTRY']._serialized_end=1451
+  _globals['_GENERATEMANYLOGPROBS']._serialized_start=1453
+  _globals['_GENERATEMANYLOGPROBS']._serialized_end=1537
+  _globals['_WORKERLOAD']._serialized_start=1539
+  _globals['_WORKERLOAD']._serialized_end=1609
+  _globals['_GENERATEMANYRESPONSE']._serialized_start=1612
+  _globals['_GENERATEMANYRESPONSE']._serialized_end=1919
+  _globals['_ABORTREQUEST']._serialized_start=1921
+  _globals['_ABORTREQUEST']._serialized_end=1958
+  _globals['_ABORTRESPONSE']._serialized_start=1960
+  _globals['_ABORTRESPONSE']._serialized_end=1992
+  _globals['_PUTFEATURESREQUEST']._serialized_start=1994
+  _globals['_PUTFEATURESREQUEST']._serialized_end=2085
+  _globals['_PUTFEATURESRESPONSE']._serialized_start=2087
+  _globals['_PUTFEATURESRESPONSE']._serialized_end=2133
+  _globals['_GETSTATUSREQUEST']._serialized_start=2135
+  _globals['_GETSTATUSREQUEST']._serialized_end=2153
+  _globals['_IMAGELIMITS']._serialized_start=2155
+  _globals['_IMAGELIMITS']._serialized_end=2207
+  _globals['_GETSTATUSRESPONSE']._serialized_start=2210
+  _globals['_GETSTATUSRESPONSE']._serialized_end=2553
+  _globals['_WORKERSERVICE']._serialized_start=2556
+  _globals['_WORKERSERVICE']._serialized_end=2958
 # @@protoc_insertion_point(module_scope)

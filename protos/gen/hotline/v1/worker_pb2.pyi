@@ -237,10 +237,13 @@ class GenerateManyInput(_message.Message):
     HANDLE_FIELD_NUMBER: _builtins.int
     GENERATE_FIELD_NUMBER: _builtins.int
     ABORT_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
     handle: _builtins.int
     """Chosen by the gateway, unique on its stream while open; not 0."""
     abort: _builtins.bool
     """End; nothing more is said of the handle, known or not. Must be true."""
+    request_id: _builtins.str
+    """With `generate`: the request id of the call that it serves, for logs only."""
     @_builtins.property
     def generate(self) -> Global___WorkerGenerateRequest:
         """Begin."""
@@ -251,10 +254,11 @@ class GenerateManyInput(_message.Message):
         handle: _builtins.int = ...,
         generate: Global___WorkerGenerateRequest | None = ...,
         abort: _builtins.bool = ...,
+        request_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["abort", b"abort", "act", b"act", "generate", b"generate"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["abort", b"abort", "act", b"act", "generate", b"generate", "handle", b"handle"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["abort", b"abort", "act", b"act", "generate", b"generate", "handle", b"handle", "request_id", b"request_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_act: _TypeAlias = _typing.Literal["generate", "abort"]  # noqa: Y015
     _WhichOneofArgType_act: _TypeAlias = _typing.Literal["act", b"act"]  # noqa: Y015
