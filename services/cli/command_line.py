@@ -40,7 +40,9 @@ def build_parser() -> argparse.ArgumentParser:
     up.add_argument(
         "--port", type=_port, help="listen there instead of the configured port; 0: any free one"
     )
-    check = commands.add_parser("check", help="check devices, memory and model files; start nothing")
+    check = commands.add_parser(
+        "check", help="check devices, memory and model files; start nothing"
+    )
     check.add_argument(
         "--config", default="tiny-cpu", metavar="FILE", help="as for up; default: tiny-cpu"
     )
@@ -48,6 +50,15 @@ def build_parser() -> argparse.ArgumentParser:
         command.add_argument(
             "--model-path", type=Path, metavar="FOLDER", help="the model, instead of the configured"
         )
+
+    status = commands.add_parser("status", help="show the processes of the running stack")
+    status.add_argument("--json", action="store_true", help="one JSON object; see docs/status.md")
+    status.add_argument(
+        "--folder", type=Path, metavar="DIR", help="of one stack, as `hotline up` names it"
+    )
+    status.add_argument(
+        "--timeout", type=float, default=3.0, metavar="S", help="wait for an answer; 3"
+    )
 
     chat = commands.add_parser("chat", help="ask the model over gRPC and stream the answer")
     chat.add_argument("text", metavar="TEXT")
@@ -105,7 +116,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     options, unknown = build_parser().parse_known_args(arguments)
     if unknown:  # parse_args would show the usage of `hotline`, which does not help
         options.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
-    if options.command in ("up", "chat"):
+    if options.command in ("up", "chat", "status"):
         # Before grpc is imported: its core tells the terminal, as news, of every peer that stops.
         os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     if options.command == "up":
@@ -116,6 +127,10 @@ def run(arguments: Sequence[str] | None = None) -> int:
         from services.cli import check
 
         return check.main(options.config, options.model_path)
+    if options.command == "status":
+        from services.cli import status
+
+        return status.main(options.folder, options.json, options.timeout)
     if options.command == "chat":
         from services.cli import chat
 

@@ -17,7 +17,7 @@ from services.worker.settings import WorkerSettings
 SET_BY_UP = frozenset(
     {
         *("name", "address", "exit_with_parent", "model_path", "model_name", "model_aliases"),
-        *("workers", "tokenizers"),
+        *("workers", "tokenizers", "roles", "metrics_address"),
     }
 )
 """Settings of services that follow from the rest of the configuration."""
@@ -74,10 +74,21 @@ class ServiceSection(BaseModel):
         return self
 
 
+class MetricsSection(_Section):
+    """Where Prometheus finds the processes' metrics."""
+
+    host: Annotated[str, Field(pattern=r"^[^:/\[\]]+$")] = "127.0.0.1"
+    """Loopback by default: metrics are for operators."""
+    first_port: int = Field(ge=1024, le=65000)
+    """The first process's port; the others follow, in the order in which `hotline status` lists them."""
+
+
 class GatewaySection(ServiceSection):
-    """The gateway process."""
+    """The gateway processes."""
 
     settings_class = GatewaySettings
+    count: int = Field(1, ge=1, le=16)
+    """How many; each has its own limits, and the edge sends a request to the one with the fewest."""
 
 
 class TokenizerSection(ServiceSection):
@@ -85,7 +96,19 @@ class TokenizerSection(ServiceSection):
 
     settings_class = TokenizerSettings
     count: int = Field(1, ge=1, le=64)
-    """How many."""
+    """How many that render and detokenise."""
+    render: int | None = Field(None, ge=1, le=64)
+    """In place of count, together with detokenise: how many that only render."""
+    detokenise: int | None = Field(None, ge=1, le=64)
+    """How many that only detokenise."""
+
+    @model_validator(mode="after")
+    def _refuse_half_a_split(self) -> Self:
+        if (self.render is None) != (self.detokenise is None):
+            raise ValueError("render and detokenise stand together: how many of each")
+        if self.render is not None and "count" in self.model_fields_set:
+            raise ValueError("count stands alone; render and detokenise take its place")
+        return self
 
 
 class WorkerSection(ServiceSection):
@@ -104,6 +127,8 @@ class Configuration(_Section):
     gateway: GatewaySection = GatewaySection()
     tokenizer: TokenizerSection = TokenizerSection()
     worker: WorkerSection = WorkerSection()
+    metrics: MetricsSection | None = None
+    """None: no process answers on a metrics port."""
     start_timeout_s: float = Field(240.0, gt=0, le=3600)
     """From the start until the stack answers; then `up` gives up."""
 

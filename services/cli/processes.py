@@ -1,13 +1,19 @@
 """The processes of a stack: their addresses, settings and order. Nothing is started here."""
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
-from services.cli.configuration import Configuration, ConfigurationError, ServiceSection
+from services.cli.configuration import (
+    Configuration,
+    ConfigurationError,
+    MetricsSection,
+    ServiceSection,
+    TokenizerSection,
+)
 from services.cli.edge import EdgeSettings
 from services.cli.settings_error import explain
 from services.runtime.settings import ServiceSettings, environment
@@ -43,6 +49,8 @@ class ProcessPlan:
     """Its settings and the variables it needs."""
     stop_limit_s: float
     """How long it may take to stop before it is killed."""
+    metrics_address: str = ""
+    """`host:port` of its metrics; empty: none."""
 
     def command(self, folder: Path) -> list[str]:
         """The command that runs it; its environment is in a file of the runtime folder, out of sight of `ps`."""
@@ -64,14 +72,16 @@ def plan(configuration: Configuration, folder: Path) -> list[ProcessPlan]:
     Raises:
         ConfigurationError: a setting that its service would refuse, or a folder whose path is too long for a socket.
     """
-    longest = folder / "tokenizer-00.sock"
+    longest = folder / "detokenise-00.sock"
     if len(str(longest).encode()) > SOCKET_PATH_BYTES:
         raise ConfigurationError(f"{folder}: too long a path for unix sockets; set TMPDIR")
     model = configuration.model
     served = {"model_path": str(model.path), "model_name": model.name}
     workers = _addresses("worker", configuration.worker.count, folder)
-    tokenizers = _addresses("tokenizer", configuration.tokenizer.count, folder)
-    gateway = f"unix:{folder}/gateway.sock"
+    tokenizers = _tokenizers(configuration.tokenizer, folder)
+    gateways = _addresses("gateway", configuration.gateway.count, folder)
+    if len(gateways) == 1:
+        gateways = {"gateway": f"unix:{folder}/gateway.sock"}
     plans = [
         _service("worker", name, address, configuration.worker, served, {**_MODEL_STACK, **_ENGINE})
         for name, address in workers.items()
@@ -79,15 +89,55 @@ def plan(configuration: Configuration, folder: Path) -> list[ProcessPlan]:
     plans += [
         _service(
             *("tokenizer", name, address, configuration.tokenizer),
-            {**served, "workers": workers},
+            {**served, "workers": workers, "roles": roles},
             {**_MODEL_STACK, **_ENGINE},
         )
-        for name, address in tokenizers.items()
+        for name, (address, roles) in tokenizers.items()
     ]
-    behind = {"workers": workers, "tokenizers": tokenizers, "model_aliases": list(model.aliases)}
-    plans.append(_service("gateway", "gateway", gateway, configuration.gateway, behind, {}))
-    plans.append(_edge(configuration.edge.address, gateway, folder))
+    behind = {
+        "workers": workers,
+        "tokenizers": {name: address for name, (address, _) in tokenizers.items()},
+        "model_aliases": list(model.aliases),
+    }
+    plans += [
+        _service("gateway", name, address, configuration.gateway, behind, {})
+        for name, address in gateways.items()
+    ]
+    if configuration.metrics is not None:
+        plans = _with_metrics(plans, configuration.metrics)
+    plans.append(_edge(configuration.edge.address, [*gateways.values()], folder))
     return plans
+
+
+def _tokenizers(section: TokenizerSection, folder: Path) -> dict[str, tuple[str, list[str]]]:
+    """Name -> address and roles."""
+    if section.render is None or section.detokenise is None:
+        counts = {"tokenizer": (section.count, ["render", "detokenise"])}
+    else:
+        counts = {
+            "render": (section.render, ["render"]),
+            "detokenise": (section.detokenise, ["detokenise"]),
+        }
+    return {
+        name: (address, roles)
+        for prefix, (count, roles) in counts.items()
+        for name, address in _addresses(prefix, count, folder).items()
+    }
+
+
+def _with_metrics(plans: list[ProcessPlan], metrics: MetricsSection) -> list[ProcessPlan]:
+    """Each process with a metrics port of its own."""
+    return [
+        replace(
+            plan,
+            environment={
+                **plan.environment,
+                f"HOTLINE_{plan.role.upper()}_METRICS_ADDRESS": f"{metrics.host}:{port}",
+            },
+            metrics_address=f"{metrics.host}:{port}",
+        )
+        for port, plan in enumerate(plans, start=metrics.first_port)
+    ]
 
 
 def _addresses(role: str, count: int, folder: Path) -> dict[str, str]:
@@ -118,11 +168,11 @@ def _service(
     )
 
 
-def _edge(address: str, gateway: str, folder: Path) -> ProcessPlan:
+def _edge(address: str, gateways: list[str], folder: Path) -> ProcessPlan:
     values: dict[str, Any] = {
         "name": "edge",
         "address": address,
-        "gateways": [gateway],
+        "gateways": gateways,
         "admin": f"unix:{folder}/edge-admin.sock",
         "runtime_folder": str(folder),
         "exit_with_parent": True,

@@ -53,14 +53,15 @@ async def until_chain_answers(address: str) -> None:
             if serving:
                 break
     try:
-        status, body = await asyncio.to_thread(_get, address, "/health/ready")
+        status, body = await asyncio.to_thread(ask_edge, address, "/health/ready")
     except http.client.HTTPException as error:
         raise ConnectionError(f"GET /health/ready is not answered in HTTP: {error!r}") from None
     if status != http.client.OK:
         raise ConnectionError(f"GET /health/ready answers {status}: {body}")
 
 
-def _get(address: str, path: str) -> tuple[int, str]:
+def ask_edge(address: str, path: str) -> tuple[int, str]:
+    """HTTP status and error message of a GET at the edge. Raises OSError and http.client.HTTPException."""
     connection = http.client.HTTPConnection(address, timeout=_PROBE_TIMEOUT_S)
     try:
         connection.request("GET", path)

@@ -12,6 +12,7 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
+from services.cli import stack_file
 from services.cli.configuration import (
     Configuration,
     ConfigurationError,
@@ -178,10 +179,11 @@ async def _first_end(enders: set["asyncio.Future[Any]"], ready: "asyncio.Future[
 
 
 async def _run(configuration: Configuration, progress: Progress) -> int:
-    folder = Path(tempfile.mkdtemp(prefix="hotline-"))  # 0700
+    folder = Path(tempfile.mkdtemp(prefix=stack_file.FOLDER_PREFIX))  # 0700
     failed = True
     try:
-        stack = Stack(configuration, plan(configuration, folder), folder, progress)
+        plans = plan(configuration, folder)
+        stack = Stack(configuration, plans, folder, progress)
         stop = asyncio.Event()
 
         def interrupt() -> None:
@@ -193,6 +195,7 @@ async def _run(configuration: Configuration, progress: Progress) -> int:
 
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             asyncio.get_running_loop().add_signal_handler(number, interrupt)
+        stack_file.write(folder, plans)  # for `hotline status`
         await stack.run(stop)
         failed = False
     finally:

@@ -7,6 +7,7 @@ from random import Random
 from grpc import aio
 from hotline.v1 import inference_pb2_grpc, model_pb2_grpc, openai_pb2_grpc
 
+from services.gateway.admin_servicer import system_status
 from services.gateway.inference_servicer import InferenceServicer, ModelServicer
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.openai_servicer import OpenAIServicer
@@ -59,7 +60,13 @@ class Gateway(Service):
         openai = OpenAIServicer(self.pool, self.registry, settings)
         openai_pb2_grpc.add_OpenAIServiceServicer_to_server(openai, server)
         names = ["hotline.v1.InferenceService", "hotline.v1.ModelService", OPENAI]
-        return names + add_later_services(server)
+        status = system_status(
+            *(settings.name or "gateway", settings.address),
+            lambda: self.state.value,
+            self.admission,
+            self.pool,
+        )
+        return names + add_later_services(server, status)
 
     async def warm(self) -> None:
         """Begin to watch the processes behind; ready once a tokenizer and a worker serve."""

@@ -48,8 +48,18 @@ def test_the_models_path_is_relative_to_the_file(tmp_path: Path) -> None:
         pytest.param("model: {path: x}\n", "model.name: Field required", id="missing"),
         pytest.param(
             GOOD + "gateway: {max_runing: 3}\n",
-            "gateway: unknown keys: max_runing; known: environment, drain_grace_s",
+            "gateway: unknown keys: max_runing; known: environment, channelz, ",
             id="misspelt setting",
+        ),
+        pytest.param(
+            GOOD + "tokenizer: {render: 1}\n",
+            "tokenizer: render and detokenise stand together",
+            id="half a split",
+        ),
+        pytest.param(
+            GOOD + "tokenizer: {count: 1, render: 1, detokenise: 1}\n",
+            "tokenizer: count stands alone",
+            id="count and a split",
         ),
         pytest.param(
             GOOD + "worker: {address: 0.0.0.0:1}\n",
@@ -72,7 +82,7 @@ def test_the_models_path_is_relative_to_the_file(tmp_path: Path) -> None:
             GOOD + "edge: {address: 'a:65536'}\n", "a port of 0 (any free one) to 65535", id="port"
         ),
         pytest.param("hello\n", "must be a mapping of sections (model, edge,", id="text"),
-        pytest.param("- model\n", "worker, start_timeout_s), not a list", id="list"),
+        pytest.param("- model\n", "worker, metrics, start_timeout_s), not a list", id="list"),
         pytest.param("", "start_timeout_s), not empty", id="empty"),
         pytest.param("# nothing\n", "start_timeout_s), not empty", id="comment"),
         pytest.param("model: [1]\n", "model: must be a mapping, not a list", id="section list"),

@@ -118,3 +118,41 @@ def test_a_folder_too_long_for_a_socket_is_an_error(tmp_path: Path) -> None:
 def test_settings_are_not_on_the_command_line(tmp_path: Path) -> None:
     for process in plans(tmp_path).values():
         assert str(MODEL) not in json.dumps(process.command(tmp_path))
+
+
+def test_several_gateways_stand_behind_one_edge(tmp_path: Path) -> None:
+    found = plans(tmp_path, gateway={"count": 2})
+    sockets = [f"unix:{tmp_path}/gateway-{n}.sock" for n in range(2)]
+    assert [found[f"gateway-{n}"].address for n in range(2)] == sockets
+    assert json.loads(found["edge"].environment["HOTLINE_EDGE_GATEWAYS"]) == sockets
+
+
+def test_tokenizers_can_be_split_by_role(tmp_path: Path) -> None:
+    found = plans(tmp_path, tokenizer={"render": 1, "detokenise": 2})
+    roles = {
+        name: json.loads(process.environment["HOTLINE_TOKENIZER_ROLES"])
+        for name, process in found.items()
+        if process.role == "tokenizer"
+    }
+    assert roles == {
+        "render-0": ["render"],
+        "detokenise-0": ["detokenise"],
+        "detokenise-1": ["detokenise"],
+    }
+    told = json.loads(found["gateway"].environment["HOTLINE_GATEWAY_TOKENIZERS"])
+    assert [*told] == [*roles]
+
+
+def test_metrics_ports_follow_the_first(tmp_path: Path) -> None:
+    found = plans(tmp_path, metrics={"first_port": 9464})
+    assert [process.metrics_address for process in found.values()] == [
+        *(f"127.0.0.1:{port}" for port in (9464, 9465, 9466)),
+        "",  # the edge has its own
+    ]
+    variable = found["gateway"].environment["HOTLINE_GATEWAY_METRICS_ADDRESS"]
+    assert variable == found["gateway"].metrics_address
+
+
+def test_without_a_metrics_section_no_process_has_a_metrics_port(tmp_path: Path) -> None:
+    for process in plans(tmp_path).values():
+        assert not any(name.endswith("METRICS_ADDRESS") for name in process.environment)

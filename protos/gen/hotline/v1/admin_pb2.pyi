@@ -41,7 +41,9 @@ class ProcessStatus(_message.Message):
     address: _builtins.str
     """Its address inside the system."""
     state: _builtins.str
-    """"STARTING", "WARMING", "SERVING", "DRAINING", "STOPPED", or "UNREACHABLE"."""
+    """"STARTING", "WARMING", "SERVING", "DRAINING", "STOPPED"; of others the gateway knows
+    "SERVING" or "NOT_SERVING".
+    """
     running: _builtins.int
     """Generations running."""
     waiting: _builtins.int
