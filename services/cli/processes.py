@@ -72,7 +72,8 @@ def plan(configuration: Configuration, folder: Path) -> list[ProcessPlan]:
     Raises:
         ConfigurationError: a setting that its service would refuse, or a folder whose path is too long for a socket.
     """
-    longest = folder / "detokenise-00.sock"
+    split = configuration.tokenizer.detokenise is not None
+    longest = folder / ("detokenise-00.sock" if split else "tokenizer-00.sock")
     if len(str(longest).encode()) > SOCKET_PATH_BYTES:
         raise ConfigurationError(f"{folder}: too long a path for unix sockets; set TMPDIR")
     model = configuration.model

@@ -61,7 +61,7 @@ class Stack:
             [*self._plans.values()], self._folder
         )
         changes = asyncio.ensure_future(self._follow_changes(supervisor))
-        ready = asyncio.ensure_future(self._until_ready())
+        ready = asyncio.ensure_future(self._follow_edge())
         wanted = asyncio.ensure_future(stop.wait())
         watches = [
             asyncio.ensure_future(self._follow_health(plan))
@@ -78,6 +78,14 @@ class Stack:
                 task.cancel()
             await asyncio.gather(*others, return_exceptions=True)
             await self._end(supervisor, changes)
+
+    async def _follow_edge(self) -> None:
+        """Say when the stack is ready, and again whenever an edge that ended is back. Ends only by failing."""
+        await self._until_ready()
+        async with aclosing(watch(self._configuration.edge.address)) as states:
+            async for serving in states:
+                if serving:
+                    self._progress.change("edge", "ready")
 
     async def _until_ready(self) -> None:
         limit_s = self._configuration.start_timeout_s
