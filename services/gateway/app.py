@@ -1,5 +1,6 @@
 """The gateway process: servicers in front, the pool behind."""
 
+import asyncio
 import time
 from collections.abc import Sequence
 from random import Random
@@ -20,6 +21,8 @@ from services.runtime.admission import Admission
 from services.runtime.lifecycle import Service
 
 OPENAI = "hotline.v1.OpenAIService"
+LAST_WORDS_S = 1.0
+"""So long before the end of the drain's grace, or at half of a shorter one, running generations are told of their end."""
 
 
 class Gateway(Service):
@@ -33,6 +36,7 @@ class Gateway(Service):
         super().__init__()
         self._settings = settings
         self.admission = Admission(settings.max_running, settings.max_waiting)
+        self._last_words: asyncio.TimerHandle | None = None
 
     def register(self, server: aio.Server) -> Sequence[str]:
         """Add the servicers."""
@@ -77,8 +81,18 @@ class Gateway(Service):
         if self.process is not None:
             await self.process.set_ready(self.pool.ready)
 
+    async def drain(self) -> None:
+        """Let generations go on, but not to the end of the grace: over REST a call that is cut looks like a clean end."""
+        if self._last_words is None and hasattr(self, "registry"):
+            grace_s = self._settings.drain_grace_s
+            after_s = max(grace_s - LAST_WORDS_S, grace_s / 2)
+            loop = asyncio.get_running_loop()
+            self._last_words = loop.call_later(after_s, self.registry.fail_all)
+
     async def close(self) -> None:
         """Cancel what still runs, let go of the processes behind."""
+        if self._last_words is not None:
+            self._last_words.cancel()
         if hasattr(self, "pool"):
             await self.registry.close()
             await self.pool.close()

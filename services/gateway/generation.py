@@ -263,6 +263,10 @@ class Generation:
         if output.finished and all(choice.end is not None for choice in self._choices):
             self._over.set()
 
+    def fail(self, error: ServiceError) -> None:
+        """Tell the reader this end, wherever the generation is; closing the stream then frees what it holds."""
+        self.mailbox.put(Failed(error, self._usage()))
+
     def first_token(self) -> None:
         """Note when the first token came from the worker."""
         self._marks_s.setdefault("first", self._clock())

@@ -30,6 +30,7 @@ class Registry:
         self._queue_timeout_s, self._render_timeout_s = queue_timeout_s, render_timeout_s
         self._observer = observer or Unobserved()
         self._tasks: dict[tuple[str, str], asyncio.Task[None]] = {}
+        self._generations: dict[tuple[str, str], Generation] = {}
         self._closed = False
 
     @property
@@ -57,7 +58,7 @@ class Registry:
             self._observer.begin(request.model),
         )
         task = asyncio.create_task(generation.run(), name=f"generation {request.generation_id}")
-        self._tasks[key] = task
+        self._tasks[key], self._generations[key] = task, generation
         try:
             terminal = False
             while not terminal:
@@ -67,12 +68,23 @@ class Registry:
         finally:
             task.cancel()
             await asyncio.wait((task,), timeout=CANCEL_TIMEOUT_S)
-            del self._tasks[key]
+            del self._tasks[key], self._generations[key]
 
     def cancel(self, owner: str, generation_id: str) -> bool:
         """End a running generation with reason CANCELLED; whether there was one."""
         task = self._tasks.get((owner, generation_id))
         return task is not None and task.cancel()
+
+    def fail_all(self) -> None:
+        """End every generation with an error that says why, and refuse new ones: the calls are about to be cut."""
+        self._closed = True
+        for generation in self._generations.values():
+            generation.fail(
+                UnavailableError(
+                    "This gateway is shutting down; the generation did not end in time.",
+                    retry_delay_s=1.0,
+                )
+            )
 
     async def close(self) -> None:
         """Cancel what still runs, and wait for it. Idempotent."""

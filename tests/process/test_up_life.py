@@ -54,11 +54,12 @@ def test_its_folder_and_files_are_private(up: Up) -> None:
 
 
 @pytest.mark.parametrize("name", ["worker-0", "tokenizer-0", "gateway", "edge"])
-def test_a_killed_process_is_reported_and_restarted(up: Up, name: str) -> None:
+def test_a_killed_process_is_reported_restarted_and_ready_again(up: Up, name: str) -> None:
     before = up.service(name)
     before.kill()
     up.until(lambda line: f"] {name} " in line and "ended" in line, 10)
     up.until(lambda line: f"] {name} " in line and "starting" in line, 30)
+    up.until(lambda line: f"] {name} " in line and line.endswith("ready"), 60)
     eventually(up.healthy, 60)
     assert up.service(name).pid != before.pid
 

@@ -93,9 +93,7 @@ async def sim_stack(
         tokenizers={"tokenizer-0": f"127.0.0.1:{tokenizer.port}"},
         workers={"worker-0": f"127.0.0.1:{worker.port}"},
         model_aliases=["autoglm-phone-9b"],
-        drain_notice_s=0,
-        drain_grace_s=0,
-        **gateway_fields,
+        **{"drain_notice_s": 0, "drain_grace_s": 0, **gateway_fields},
     )
     app = Gateway(settings)
     gateway = Process(app, settings)

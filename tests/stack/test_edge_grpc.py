@@ -72,6 +72,7 @@ async def test_status_message_and_details_pass_unchanged(edge: Edge) -> None:
         "/hotline.v1.TokenizerService/Render",
         "/hotline.v1.WorkerService/Generate",
         "/hotline.v1.AdminService/Drain",
+        "/hotline.v1.AdminService/GetSystemStatus",
         "/grpc.channelz.v1.Channelz/GetServers",
         "/hotline.v1.InferenceServiceX/Generate",
         "/x.hotline.v1.InferenceService/Generate",
