@@ -2,7 +2,6 @@
 
 import asyncio
 import http.client
-import xmlrpc.client
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -16,10 +15,10 @@ from hotline.v1 import (
     worker_pb2,
     worker_pb2_grpc,
 )
-from supervisor.xmlrpc import SupervisorTransport
 
 from services.cli.readiness import ask_edge
 from services.cli.stack_file import Listed, RunningStack
+from services.cli.supervised import ask_supervisor
 from services.runtime.channel import open_channel
 
 UNREACHABLE = "UNREACHABLE"
@@ -36,6 +35,8 @@ class Report:
     metrics_address: str
     pid: int | None = None
     uptime_s: int | None = None
+    restart_count: int | None = None
+    rss_bytes: int | None = None
     health: str = UNREACHABLE
     """SERVING, NOT_SERVING or UNREACHABLE (no answer in time)."""
     state: str | None = None
@@ -54,13 +55,15 @@ class Report:
 
 async def inspect(stack: RunningStack, timeout_s: float) -> list[Report]:
     """A report for each process, in the stack's order; never longer than the timeout."""
-    supervised = asyncio.ensure_future(asyncio.to_thread(_supervised, stack))
+    supervised = asyncio.create_task(
+        asyncio.to_thread(ask_supervisor, stack.folder, timeout_s / 2)  # two calls
+    )
     reports = await asyncio.gather(*(_report(listed, timeout_s) for listed in stack.processes))
-    await asyncio.wait((supervised,), timeout=timeout_s)
-    if supervised.done():
-        known = supervised.result()
-        for report in reports:
-            report.pid, report.uptime_s = known.get(report.name, (None, None))
+    known = await supervised
+    for report in reports:
+        if (found := known.get(report.name)) is not None:
+            report.pid, report.uptime_s = found.pid, found.uptime_s
+            report.restart_count, report.rss_bytes = found.restart_count, found.rss_bytes
     return list(reports)
 
 
@@ -68,15 +71,15 @@ async def _report(listed: Listed, timeout_s: float) -> Report:
     report = Report(listed.name, listed.role, listed.address, listed.metrics_address)
     try:
         async with asyncio.timeout(timeout_s):
-            await (_ask_edge(report) if listed.role == "edge" else _ask(report))
+            await (_ask_edge(report, timeout_s) if listed.role == "edge" else _ask(report))
     except TimeoutError:
         pass  # it says UNREACHABLE, or what it told before it fell silent
     return report
 
 
-async def _ask_edge(report: Report) -> None:
+async def _ask_edge(report: Report, timeout_s: float) -> None:
     try:
-        status, _ = await asyncio.to_thread(ask_edge, report.address, "/health/ready")
+        status, _ = await asyncio.to_thread(ask_edge, report.address, "/health/ready", timeout_s)
     except (OSError, http.client.HTTPException):
         return
     report.health = "SERVING" if status == http.client.OK else "NOT_SERVING"
@@ -120,18 +123,3 @@ async def _ask_gateway(report: Report, channel: aio.Channel) -> None:
 
 
 _ASKED = {"worker": _ask_worker, "tokenizer": _ask_tokenizer, "gateway": _ask_gateway}
-
-
-def _supervised(stack: RunningStack) -> dict[str, tuple[int | None, int | None]]:
-    """Name -> pid and seconds since its start, from supervisord; empty where that does not answer."""
-    transport = SupervisorTransport(serverurl=f"unix://{stack.folder}/supervisor.sock")
-    try:
-        server = xmlrpc.client.ServerProxy("http://127.0.0.1", transport=transport)
-        found: Any = server.supervisor.getAllProcessInfo()
-    except (OSError, xmlrpc.client.Error, http.client.HTTPException):
-        return {}
-    return {
-        entry["name"]: (entry["pid"], entry["now"] - entry["start"])
-        for entry in found
-        if entry["pid"]
-    }

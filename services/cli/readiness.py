@@ -60,9 +60,9 @@ async def until_chain_answers(address: str) -> None:
         raise ConnectionError(f"GET /health/ready answers {status}: {body}")
 
 
-def ask_edge(address: str, path: str) -> tuple[int, str]:
+def ask_edge(address: str, path: str, timeout_s: float = _PROBE_TIMEOUT_S) -> tuple[int, str]:
     """HTTP status and error message of a GET at the edge. Raises OSError and http.client.HTTPException."""
-    connection = http.client.HTTPConnection(address, timeout=_PROBE_TIMEOUT_S)
+    connection = http.client.HTTPConnection(address, timeout=timeout_s)
     try:
         connection.request("GET", path)
         response = connection.getresponse()

@@ -12,12 +12,13 @@ from services.cli import stack_file
 from services.cli.inspection import Report, inspect
 from services.cli.stack_file import RunningStack
 
+MIB = 1024 * 1024
 ALL_SERVE, NOT_ALL_SERVE, NO_STACK = 0, 1, 3
 """Exit codes; 2 is a usage error's."""
 
 _COLUMNS = (
     *("process", "pid", "address", "metrics", "health", "state", "model", "engine"),
-    *("running", "waiting", "KV", "restarts", "up"),
+    *("running", "waiting", "KV", "restarts", "engine restarts", "MiB", "up"),
 )
 
 
@@ -81,7 +82,9 @@ def _row(stack: RunningStack, report: Report) -> list[str]:
         report.running,
         report.waiting,
         None if ratio is None else f"{ratio:.0%}",
+        report.restart_count,
         report.engine_restart_count,
+        None if report.rss_bytes is None else report.rss_bytes // MIB,
         None if report.uptime_s is None else f"{report.uptime_s} s",
     )
     return ["" if value is None else str(value) for value in values]
