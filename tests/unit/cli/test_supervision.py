@@ -1,6 +1,7 @@
 """supervisord's configuration, and the plug-in that reports what happens."""
 
 import configparser
+import io
 import json
 import signal
 from pathlib import Path
@@ -99,9 +100,11 @@ def event(name: str, state: int, exit_code: int | None) -> Any:
     )
 
 
-def test_a_change_is_one_json_line(capsys: pytest.CaptureFixture[str]) -> None:
-    announcements._announce(event("worker-0", ProcessStates.EXITED, 3))
-    assert json.loads(capsys.readouterr().out) == {
+def test_a_change_is_one_json_line() -> None:
+    output = io.StringIO()
+    announcements.Announcements(output)._announce(event("worker-0", ProcessStates.EXITED, 3))
+    assert output.getvalue().count("\n") == 1
+    assert json.loads(output.getvalue()) == {
         "process": "worker-0",
         "state": "EXITED",
         "exit_code": 3,
