@@ -1,5 +1,6 @@
 """What the supervisor tells of its processes, and that nobody waits for one that is stopped."""
 
+import json
 import os
 import signal
 import subprocess
@@ -69,6 +70,19 @@ def test_a_stopped_supervisor_is_not_waited_for(
     begin_s = time.monotonic()
     assert ask_supervisor(tmp_path, 0.3) == {}
     assert time.monotonic() - begin_s < 3
+
+
+def test_a_caller_that_left_too_early_puts_nothing_among_the_announcements(
+    supervisor: "subprocess.Popen[bytes]", tmp_path: Path
+) -> None:
+    eventually(lambda: len(ask_supervisor(tmp_path, 1.0)) == 4, 20)
+    supervisor.send_signal(signal.SIGSTOP)
+    ask_supervisor(tmp_path, 0.3)
+    supervisor.send_signal(signal.SIGCONT)
+    # supervisord complains in a print, which `hotline up` would take for an announcement.
+    eventually(lambda: b"BrokenPipe" in (tmp_path / "errors").read_bytes(), 20)
+    for line in (tmp_path / "output").read_text().splitlines():
+        assert json.loads(line)["process"].endswith("-0")
 
 
 def test_without_a_supervisor_nothing_is_known(tmp_path: Path) -> None:
