@@ -15,8 +15,8 @@ from hotline.v1 import (
 )
 
 from services.gateway import token_wire, wire
+from services.gateway.call_caller import caller_of
 from services.gateway.events import Failed, Finished
-from services.gateway.owner import owner_of
 from services.gateway.pool import Pool
 from services.gateway.registry import Registry
 from services.gateway.settings import GatewaySettings
@@ -44,7 +44,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
         )
         deadline_s = time.monotonic() + remaining_s
         model = self._pool.model(request.model).name
-        generation = wire.generation_request(request, model, owner_of(context), deadline_s)
+        generation = wire.generation_request(request, model, caller_of(context), deadline_s)
         accepted = False
         async with aclosing(self._registry.stream(generation)) as events:
             async for numbered in events:
@@ -65,7 +65,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
         self, request: inference_pb2.CancelRequest, context: _Context
     ) -> inference_pb2.CancelResponse:
         """End a generation of the caller: here, or on whatever worker another gateway has it running."""
-        owner, generation_id = owner_of(context), request.generation_id
+        owner, generation_id = caller_of(context).owner, request.generation_id
         wire.check_generation_id(generation_id)
         cancelled = self._registry.cancel(owner, generation_id)
         if not cancelled:

@@ -5,6 +5,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
+from services.gateway.caller import Caller
 from services.gateway.events import Action, Finish
 from services.runtime.errors import ServiceError
 
@@ -34,7 +35,7 @@ class GenerationRequest:
     """One generation, checked and resolved. Messages, options and sampling pass through the gateway unread."""
 
     generation_id: str
-    owner: str
+    caller: Caller
     model: str
     """Canonical name."""
     messages: Sequence[Any]
@@ -52,6 +53,11 @@ class GenerationRequest:
     priority: int
     deadline_s: float
     """On the gateway's monotonic clock."""
+
+    @property
+    def owner(self) -> str:
+        """Whose generation it is."""
+        return self.caller.owner
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,11 @@ from grpc import aio
 from hotline.v1 import openai_pb2, openai_pb2_grpc
 
 from services.gateway import openai_wire
+from services.gateway.call_caller import caller_of
 from services.gateway.events import Failed, Finished, Reasoning, Text
 from services.gateway.interfaces import GenerationRequest
 from services.gateway.openai_request import ChatRequest, parse
 from services.gateway.openai_response import DONE, AnswerBuilder, ChunkWriter, encode
-from services.gateway.owner import owner_of
 from services.gateway.pool import Pool, ServedModel
 from services.gateway.registry import Registry
 from services.gateway.rest_answers import json_body, stream_body
@@ -77,7 +77,7 @@ class OpenAIServicer(openai_pb2_grpc.OpenAIServiceServicer):
         timeout_s = self._settings.generation_timeout_s
         remaining_s = min(context.time_remaining() or timeout_s, timeout_s)
         generation = openai_wire.generation_request(
-            chat, new_generation_id(), model, owner_of(context), time.monotonic() + remaining_s
+            chat, new_generation_id(), model, caller_of(context), time.monotonic() + remaining_s
         )
         include_usage = bool(chat.stream_options and chat.stream_options.include_usage)
         bodies = (

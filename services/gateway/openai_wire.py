@@ -3,6 +3,7 @@
 from hotline.v1 import conversation_pb2, sampling_pb2
 
 from services.gateway import openai_request
+from services.gateway.caller import Caller
 from services.gateway.interfaces import GenerationRequest
 from services.gateway.openai_request import ChatMessage, ChatRequest, ImagePart, ImageUrl, TextPart
 from services.runtime.errors import InvalidArgumentError, UnimplementedError
@@ -32,7 +33,7 @@ _UINT32_MAX = 2**32 - 1
 
 
 def generation_request(
-    request: ChatRequest, generation_id: str, model: str, owner: str, deadline_s: float
+    request: ChatRequest, generation_id: str, model: str, caller: Caller, deadline_s: float
 ) -> GenerationRequest:
     """Check a chat request and turn it into a generation. Raises InvalidArgumentError or UnimplementedError."""
     openai_request.check(request)
@@ -53,7 +54,7 @@ def generation_request(
         render.tools.add().update(tool)
     return GenerationRequest(
         generation_id=generation_id,
-        owner=owner,
+        caller=caller,
         model=model,
         messages=[_message(message) for message in request.messages or ()],
         render_options=render,

@@ -6,6 +6,7 @@ import uuid
 from google.protobuf import duration_pb2, struct_pb2, timestamp_pb2
 from hotline.v1 import error_pb2, generation_pb2, inference_pb2, model_pb2, sampling_pb2
 
+from services.gateway.caller import Caller
 from services.gateway.events import (
     Accepted,
     Action,
@@ -50,7 +51,7 @@ def check_generation_id(generation_id: str) -> None:
 
 
 def generation_request(
-    request: inference_pb2.GenerateRequest, model: str, owner: str, deadline_s: float
+    request: inference_pb2.GenerateRequest, model: str, caller: Caller, deadline_s: float
 ) -> GenerationRequest:
     """Check a native request. Raises InvalidArgumentError or UnimplementedError.
 
@@ -69,7 +70,7 @@ def generation_request(
     check_sampling(sampling)
     return GenerationRequest(
         generation_id=request.generation_id or new_generation_id(),
-        owner=owner,
+        caller=caller,
         model=model,
         messages=request.messages,
         render_options=request.render,

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 from hotline.v1 import conversation_pb2, tokenizer_pb2, tokenizer_pb2_grpc
 
+from services.gateway.caller import Caller
 from services.gateway.interfaces import GenerationRequest
 from services.gateway.tokenizer_client import TokenizerClient
 from services.gateway.upstream import Upstream
@@ -16,7 +17,7 @@ LIMIT_S = 10.0
 RENDER, DETOKENISE = 1, 2
 REQUEST = GenerationRequest(
     generation_id="g",
-    owner="o",
+    caller=Caller("o"),
     model="m",
     messages=[conversation_pb2.Message(role=conversation_pb2.ROLE_USER, text="Hi")],
     render_options=None,

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+from services.gateway.caller import Caller
 from services.gateway.interfaces import (
     GenerationRequest,
     Rendered,
@@ -23,7 +24,7 @@ Process = TypeVar("Process")
 
 REQUEST = GenerationRequest(
     generation_id="g",
-    owner="o",
+    caller=Caller("o"),
     model="m",
     messages=(),
     render_options=None,

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from services.gateway import openai_wire
+from services.gateway.caller import Caller
 from services.gateway.interfaces import GenerationRequest
 from services.gateway.openai_request import ChatRequest, parse
 from services.runtime.errors import InvalidArgumentError, ServiceError, UnimplementedError
@@ -15,7 +16,7 @@ HI = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
 
 def generation(body: dict[str, Any]) -> GenerationRequest:
     chat = parse(json.dumps(body).encode(), ChatRequest)
-    return openai_wire.generation_request(chat, "g", "m", "o", 1.0)
+    return openai_wire.generation_request(chat, "g", "m", Caller("o"), 1.0)
 
 
 def test_the_probe_of_a_phone_agent_is_accepted():
@@ -257,7 +258,7 @@ def schema(value: Any) -> dict[str, Any]:
 def test_a_schema_goes_on_as_it_was_written():
     body = b'{"messages":[{"role":"user","content":"Hi"}],"response_format":{"type":"json_schema",'
     body += b'"json_schema":{"schema":{"type" : "object"}}}}'
-    request = openai_wire.generation_request(parse(body, ChatRequest), "g", "m", "o", 1.0)
+    request = openai_wire.generation_request(parse(body, ChatRequest), "g", "m", Caller("o"), 1.0)
     assert request.sampling.structured_output.json_schema == '{"type" : "object"}'
 
 

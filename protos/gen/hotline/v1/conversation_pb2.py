@@ -25,15 +25,15 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import struct_pb2 as google_dot_protobuf_dot_struct__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dhotline/v1/conversation.proto\x12\nhotline.v1\x1a\x1cgoogle/protobuf/struct.proto\"L\n\tImagePart\x12\x0e\n\x04\x64\x61ta\x18\x01 \x01(\x0cH\x00\x12\r\n\x03url\x18\x02 \x01(\tH\x00\x12\x16\n\x0cmedia_digest\x18\x03 \x01(\x0cH\x00\x42\x08\n\x06source\"=\n\tAudioPart\x12\x0e\n\x04\x64\x61ta\x18\x01 \x01(\x0cH\x00\x12\x16\n\x0cmedia_digest\x18\x02 \x01(\x0cH\x00\x42\x08\n\x06source\"n\n\x04Part\x12\x0e\n\x04text\x18\x01 \x01(\tH\x00\x12&\n\x05image\x18\x02 \x01(\x0b\x32\x15.hotline.v1.ImagePartH\x00\x12&\n\x05\x61udio\x18\x03 \x01(\x0b\x32\x15.hotline.v1.AudioPartH\x00\x42\x06\n\x04kind\"+\n\x08PartList\x12\x1f\n\x05parts\x18\x01 \x03(\x0b\x32\x10.hotline.v1.Part\"P\n\x08ToolCall\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12*\n\targuments\x18\x03 \x01(\x0b\x32\x17.google.protobuf.Struct\"\xab\x01\n\x07Message\x12\x1e\n\x04role\x18\x01 \x01(\x0e\x32\x10.hotline.v1.Role\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x12%\n\x05parts\x18\x03 \x01(\x0b\x32\x14.hotline.v1.PartListH\x00\x12(\n\ntool_calls\x18\x04 \x03(\x0b\x32\x14.hotline.v1.ToolCall\x12\x14\n\x0ctool_call_id\x18\x05 \x01(\tB\t\n\x07\x63ontent\"\xd0\x01\n\rRenderOptions\x12\x1c\n\x0f\x65nable_thinking\x18\x01 \x01(\x08H\x00\x88\x01\x01\x12\x1c\n\x0fsplit_reasoning\x18\x02 \x01(\x08H\x01\x88\x01\x01\x12\x33\n\x12template_variables\x18\x03 \x01(\x0b\x32\x17.google.protobuf.Struct\x12&\n\x05tools\x18\x04 \x03(\x0b\x32\x17.google.protobuf.StructB\x12\n\x10_enable_thinkingB\x12\n\x10_split_reasoning*_\n\x04Role\x12\x14\n\x10ROLE_UNSPECIFIED\x10\x00\x12\x0f\n\x0bROLE_SYSTEM\x10\x01\x12\r\n\tROLE_USER\x10\x02\x12\x12\n\x0eROLE_ASSISTANT\x10\x03\x12\r\n\tROLE_TOOL\x10\x04\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dhotline/v1/conversation.proto\x12\nhotline.v1\x1a\x1cgoogle/protobuf/struct.proto\"L\n\tImagePart\x12\x0e\n\x04\x64\x61ta\x18\x01 \x01(\x0cH\x00\x12\r\n\x03url\x18\x02 \x01(\tH\x00\x12\x16\n\x0cmedia_digest\x18\x03 \x01(\x0cH\x00\x42\x08\n\x06source\"=\n\tAudioPart\x12\x0e\n\x04\x64\x61ta\x18\x01 \x01(\x0cH\x00\x12\x16\n\x0cmedia_digest\x18\x02 \x01(\x0cH\x00\x42\x08\n\x06source\"n\n\x04Part\x12\x0e\n\x04text\x18\x01 \x01(\tH\x00\x12&\n\x05image\x18\x02 \x01(\x0b\x32\x15.hotline.v1.ImagePartH\x00\x12&\n\x05\x61udio\x18\x03 \x01(\x0b\x32\x15.hotline.v1.AudioPartH\x00\x42\x06\n\x04kind\"+\n\x08PartList\x12\x1f\n\x05parts\x18\x01 \x03(\x0b\x32\x10.hotline.v1.Part\"P\n\x08ToolCall\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12*\n\targuments\x18\x03 \x01(\x0b\x32\x17.google.protobuf.Struct\"\xab\x01\n\x07Message\x12\x1e\n\x04role\x18\x01 \x01(\x0e\x32\x10.hotline.v1.Role\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x12%\n\x05parts\x18\x03 \x01(\x0b\x32\x14.hotline.v1.PartListH\x00\x12(\n\ntool_calls\x18\x04 \x03(\x0b\x32\x14.hotline.v1.ToolCall\x12\x14\n\x0ctool_call_id\x18\x05 \x01(\tB\t\n\x07\x63ontent\"c\n\nToolChoice\x12\x13\n\tautomatic\x18\x01 \x01(\x08H\x00\x12\x0e\n\x04none\x18\x02 \x01(\x08H\x00\x12\x12\n\x08required\x18\x03 \x01(\x08H\x00\x12\x12\n\x08\x66unction\x18\x04 \x01(\tH\x00\x42\x08\n\x06\x63hoice\"\xfd\x01\n\rRenderOptions\x12\x1c\n\x0f\x65nable_thinking\x18\x01 \x01(\x08H\x00\x88\x01\x01\x12\x1c\n\x0fsplit_reasoning\x18\x02 \x01(\x08H\x01\x88\x01\x01\x12\x33\n\x12template_variables\x18\x03 \x01(\x0b\x32\x17.google.protobuf.Struct\x12&\n\x05tools\x18\x04 \x03(\x0b\x32\x17.google.protobuf.Struct\x12+\n\x0btool_choice\x18\x05 \x01(\x0b\x32\x16.hotline.v1.ToolChoiceB\x12\n\x10_enable_thinkingB\x12\n\x10_split_reasoning*_\n\x04Role\x12\x14\n\x10ROLE_UNSPECIFIED\x10\x00\x12\x0f\n\x0bROLE_SYSTEM\x10\x01\x12\r\n\tROLE_USER\x10\x02\x12\x12\n\x0eROLE_ASSISTANT\x10\x03\x12\r\n\tROLE_TOOL\x10\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'hotline.v1.conversation_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_ROLE']._serialized_start=840
-  _globals['_ROLE']._serialized_end=935
+  _globals['_ROLE']._serialized_start=986
+  _globals['_ROLE']._serialized_end=1081
   _globals['_IMAGEPART']._serialized_start=75
   _globals['_IMAGEPART']._serialized_end=151
   _globals['_AUDIOPART']._serialized_start=153
@@ -46,6 +46,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TOOLCALL']._serialized_end=453
   _globals['_MESSAGE']._serialized_start=456
   _globals['_MESSAGE']._serialized_end=627
-  _globals['_RENDEROPTIONS']._serialized_start=630
-  _globals['_RENDEROPTIONS']._serialized_end=838
+  _globals['_TOOLCHOICE']._serialized_start=629
+  _globals['_TOOLCHOICE']._serialized_end=728
+  _globals['_RENDEROPTIONS']._serialized_start=731
+  _globals['_RENDEROPTIONS']._serialized_end=984
 # @@protoc_insertion_point(module_scope)

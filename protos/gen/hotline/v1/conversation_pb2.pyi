@@ -251,6 +251,42 @@ class Message(_message.Message):
 Global___Message: _TypeAlias = Message  # noqa: Y015
 
 @_typing.final
+class ToolChoice(_message.Message):
+    """Whether, and which, tools the model may call."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AUTOMATIC_FIELD_NUMBER: _builtins.int
+    NONE_FIELD_NUMBER: _builtins.int
+    REQUIRED_FIELD_NUMBER: _builtins.int
+    FUNCTION_FIELD_NUMBER: _builtins.int
+    automatic: _builtins.bool
+    """The model decides. Must be true when set."""
+    none: _builtins.bool
+    """No tool: the template sees none of them. Must be true when set."""
+    required: _builtins.bool
+    """At least one call, held by a grammar. Must be true when set."""
+    function: _builtins.str
+    """This function, by its name, held by a grammar; at most 128 bytes."""
+    def __init__(
+        self,
+        *,
+        automatic: _builtins.bool = ...,
+        none: _builtins.bool = ...,
+        required: _builtins.bool = ...,
+        function: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["automatic", b"automatic", "choice", b"choice", "function", b"function", "none", b"none", "required", b"required"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["automatic", b"automatic", "choice", b"choice", "function", b"function", "none", b"none", "required", b"required"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_choice: _TypeAlias = _typing.Literal["automatic", "none", "required", "function"]  # noqa: Y015
+    _WhichOneofArgType_choice: _TypeAlias = _typing.Literal["choice", b"choice"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_choice) -> _WhichOneofReturnType_choice | None: ...
+
+Global___ToolChoice: _TypeAlias = ToolChoice  # noqa: Y015
+
+@_typing.final
 class RenderOptions(_message.Message):
     """How a conversation becomes a prompt, and how the output is cut into events."""
 
@@ -260,6 +296,7 @@ class RenderOptions(_message.Message):
     SPLIT_REASONING_FIELD_NUMBER: _builtins.int
     TEMPLATE_VARIABLES_FIELD_NUMBER: _builtins.int
     TOOLS_FIELD_NUMBER: _builtins.int
+    TOOL_CHOICE_FIELD_NUMBER: _builtins.int
     enable_thinking: _builtins.bool
     """Whether the model thinks before it answers. Absent: the model's own habit.
     false puts the template's (or the model's configured) no-think prefix after the generation prompt.
@@ -278,6 +315,10 @@ class RenderOptions(_message.Message):
     def tools(self) -> _containers.RepeatedCompositeFieldContainer[_struct_pb2.Struct]:
         """Tools for the template, as OpenAI tool objects; INVALID_ARGUMENT where the template has none. At most 128."""
 
+    @_builtins.property
+    def tool_choice(self) -> Global___ToolChoice:
+        """Which of them; INVALID_ARGUMENT without `tools`, unless it is `none`."""
+
     def __init__(
         self,
         *,
@@ -285,10 +326,11 @@ class RenderOptions(_message.Message):
         split_reasoning: _builtins.bool | None = ...,
         template_variables: _struct_pb2.Struct | None = ...,
         tools: _abc.Iterable[_struct_pb2.Struct] | None = ...,
+        tool_choice: Global___ToolChoice | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_enable_thinking", b"_enable_thinking", "_split_reasoning", b"_split_reasoning", "enable_thinking", b"enable_thinking", "split_reasoning", b"split_reasoning", "template_variables", b"template_variables"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_enable_thinking", b"_enable_thinking", "_split_reasoning", b"_split_reasoning", "enable_thinking", b"enable_thinking", "split_reasoning", b"split_reasoning", "template_variables", b"template_variables", "tool_choice", b"tool_choice"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_enable_thinking", b"_enable_thinking", "_split_reasoning", b"_split_reasoning", "enable_thinking", b"enable_thinking", "split_reasoning", b"split_reasoning", "template_variables", b"template_variables", "tools", b"tools"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_enable_thinking", b"_enable_thinking", "_split_reasoning", b"_split_reasoning", "enable_thinking", b"enable_thinking", "split_reasoning", b"split_reasoning", "template_variables", b"template_variables", "tool_choice", b"tool_choice", "tools", b"tools"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__enable_thinking: _TypeAlias = _typing.Literal["enable_thinking"]  # noqa: Y015
     _WhichOneofArgType__enable_thinking: _TypeAlias = _typing.Literal["_enable_thinking", b"_enable_thinking"]  # noqa: Y015

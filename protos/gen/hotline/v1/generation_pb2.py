@@ -27,17 +27,17 @@ from google.protobuf import struct_pb2 as google_dot_protobuf_dot_struct__pb2
 from hotline.v1 import error_pb2 as hotline_dot_v1_dot_error__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bhotline/v1/generation.proto\x12\nhotline.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x16hotline/v1/error.proto\"P\n\x05Usage\x12\x15\n\rprompt_tokens\x18\x01 \x01(\r\x12\x19\n\x11\x63ompletion_tokens\x18\x02 \x01(\r\x12\x15\n\rcached_tokens\x18\x03 \x01(\r\"\xb5\x01\n\x07Timings\x12(\n\x05queue\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\x12)\n\x06render\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12*\n\x07prefill\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12)\n\x06\x64\x65\x63ode\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\"x\n\rAcceptedEvent\x12\x15\n\rgeneration_id\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x15\n\rprompt_tokens\x18\x03 \x01(\r\x12\x16\n\x0equeue_position\x18\x04 \x01(\r\x12\r\n\x05model\x18\x05 \x01(\t\"5\n\x0cStartedEvent\x12\x0e\n\x06worker\x18\x01 \x01(\t\x12\x15\n\rcached_tokens\x18\x02 \x01(\r\"@\n\x0cTokenLogprob\x12\x10\n\x08token_id\x18\x01 \x01(\r\x12\r\n\x05token\x18\x02 \x01(\x0c\x12\x0f\n\x07logprob\x18\x03 \x01(\x02\"d\n\x10PositionLogprobs\x12)\n\x07sampled\x18\x01 \x01(\x0b\x32\x18.hotline.v1.TokenLogprob\x12%\n\x03top\x18\x02 \x03(\x0b\x32\x18.hotline.v1.TokenLogprob\"I\n\tTextEvent\x12\x0c\n\x04text\x18\x01 \x01(\t\x12.\n\x08logprobs\x18\x02 \x03(\x0b\x32\x1c.hotline.v1.PositionLogprobs\"\x1e\n\x0eReasoningEvent\x12\x0c\n\x04text\x18\x01 \x01(\t\"G\n\x0b\x41\x63tionEvent\x12\x0c\n\x04name\x18\x01 \x01(\t\x12*\n\targuments\x18\x02 \x01(\x0b\x32\x17.google.protobuf.Struct\"T\n\x0eHeartbeatEvent\x12*\n\x05state\x18\x01 \x01(\x0e\x32\x1b.hotline.v1.GenerationState\x12\x16\n\x0equeue_position\x18\x02 \x01(\r\"\xc0\x01\n\rFinishedEvent\x12(\n\x06reason\x18\x01 \x01(\x0e\x32\x18.hotline.v1.FinishReason\x12\x12\n\nstop_match\x18\x02 \x01(\t\x12 \n\x05usage\x18\x03 \x01(\x0b\x32\x11.hotline.v1.Usage\x12$\n\x07timings\x18\x04 \x01(\x0b\x32\x13.hotline.v1.Timings\x12)\n\x07\x63hoices\x18\x05 \x03(\x0b\x32\x18.hotline.v1.ChoiceFinish\"b\n\x0c\x43hoiceFinish\x12\x14\n\x0c\x63hoice_index\x18\x01 \x01(\r\x12(\n\x06reason\x18\x02 \x01(\x0e\x32\x18.hotline.v1.FinishReason\x12\x12\n\nstop_match\x18\x03 \x01(\t\"\xac\x01\n\x0b\x46\x61iledEvent\x12\'\n\x06reason\x18\x01 \x01(\x0e\x32\x17.hotline.v1.ErrorReason\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x11\n\tretryable\x18\x03 \x01(\x08\x12.\n\x0bretry_delay\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12 \n\x05usage\x18\x05 \x01(\x0b\x32\x11.hotline.v1.Usage\"\xac\x03\n\x0fGenerationEvent\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12\x14\n\x0c\x63hoice_index\x18\x02 \x01(\r\x12-\n\x08\x61\x63\x63\x65pted\x18\x03 \x01(\x0b\x32\x19.hotline.v1.AcceptedEventH\x00\x12+\n\x07started\x18\x04 \x01(\x0b\x32\x18.hotline.v1.StartedEventH\x00\x12%\n\x04text\x18\x05 \x01(\x0b\x32\x15.hotline.v1.TextEventH\x00\x12/\n\treasoning\x18\x06 \x01(\x0b\x32\x1a.hotline.v1.ReasoningEventH\x00\x12)\n\x06\x61\x63tion\x18\x07 \x01(\x0b\x32\x17.hotline.v1.ActionEventH\x00\x12/\n\theartbeat\x18\x08 \x01(\x0b\x32\x1a.hotline.v1.HeartbeatEventH\x00\x12-\n\x08\x66inished\x18\t \x01(\x0b\x32\x19.hotline.v1.FinishedEventH\x00\x12)\n\x06\x66\x61iled\x18\n \x01(\x0b\x32\x17.hotline.v1.FailedEventH\x00\x42\x07\n\x05\x65vent*\xd9\x01\n\x0c\x46inishReason\x12\x1d\n\x19\x46INISH_REASON_UNSPECIFIED\x10\x00\x12\x16\n\x12\x46INISH_REASON_STOP\x10\x01\x12\x1f\n\x1b\x46INISH_REASON_STOP_SEQUENCE\x10\x02\x12\x18\n\x14\x46INISH_REASON_LENGTH\x10\x03\x12\x1c\n\x18\x46INISH_REASON_TIME_LIMIT\x10\x04\x12\x1b\n\x17\x46INISH_REASON_CANCELLED\x10\x05\x12\x1c\n\x18\x46INISH_REASON_TOOL_CALLS\x10\x06*\xa9\x01\n\x0fGenerationState\x12 \n\x1cGENERATION_STATE_UNSPECIFIED\x10\x00\x12\x1b\n\x17GENERATION_STATE_QUEUED\x10\x01\x12\x1c\n\x18GENERATION_STATE_PREFILL\x10\x02\x12\x1d\n\x19GENERATION_STATE_DECODING\x10\x03\x12\x1a\n\x16GENERATION_STATE_ENDED\x10\x04\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bhotline/v1/generation.proto\x12\nhotline.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x16hotline/v1/error.proto\"P\n\x05Usage\x12\x15\n\rprompt_tokens\x18\x01 \x01(\r\x12\x19\n\x11\x63ompletion_tokens\x18\x02 \x01(\r\x12\x15\n\rcached_tokens\x18\x03 \x01(\r\"\xb5\x01\n\x07Timings\x12(\n\x05queue\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\x12)\n\x06render\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12*\n\x07prefill\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12)\n\x06\x64\x65\x63ode\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\"x\n\rAcceptedEvent\x12\x15\n\rgeneration_id\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x15\n\rprompt_tokens\x18\x03 \x01(\r\x12\x16\n\x0equeue_position\x18\x04 \x01(\r\x12\r\n\x05model\x18\x05 \x01(\t\"5\n\x0cStartedEvent\x12\x0e\n\x06worker\x18\x01 \x01(\t\x12\x15\n\rcached_tokens\x18\x02 \x01(\r\"@\n\x0cTokenLogprob\x12\x10\n\x08token_id\x18\x01 \x01(\r\x12\r\n\x05token\x18\x02 \x01(\x0c\x12\x0f\n\x07logprob\x18\x03 \x01(\x02\"d\n\x10PositionLogprobs\x12)\n\x07sampled\x18\x01 \x01(\x0b\x32\x18.hotline.v1.TokenLogprob\x12%\n\x03top\x18\x02 \x03(\x0b\x32\x18.hotline.v1.TokenLogprob\"I\n\tTextEvent\x12\x0c\n\x04text\x18\x01 \x01(\t\x12.\n\x08logprobs\x18\x02 \x03(\x0b\x32\x1c.hotline.v1.PositionLogprobs\"\x1e\n\x0eReasoningEvent\x12\x0c\n\x04text\x18\x01 \x01(\t\"K\n\rToolCallEvent\x12\r\n\x05index\x18\x01 \x01(\r\x12\n\n\x02id\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x11\n\targuments\x18\x04 \x01(\t\"G\n\x0b\x41\x63tionEvent\x12\x0c\n\x04name\x18\x01 \x01(\t\x12*\n\targuments\x18\x02 \x01(\x0b\x32\x17.google.protobuf.Struct\"T\n\x0eHeartbeatEvent\x12*\n\x05state\x18\x01 \x01(\x0e\x32\x1b.hotline.v1.GenerationState\x12\x16\n\x0equeue_position\x18\x02 \x01(\r\"\xc0\x01\n\rFinishedEvent\x12(\n\x06reason\x18\x01 \x01(\x0e\x32\x18.hotline.v1.FinishReason\x12\x12\n\nstop_match\x18\x02 \x01(\t\x12 \n\x05usage\x18\x03 \x01(\x0b\x32\x11.hotline.v1.Usage\x12$\n\x07timings\x18\x04 \x01(\x0b\x32\x13.hotline.v1.Timings\x12)\n\x07\x63hoices\x18\x05 \x03(\x0b\x32\x18.hotline.v1.ChoiceFinish\"b\n\x0c\x43hoiceFinish\x12\x14\n\x0c\x63hoice_index\x18\x01 \x01(\r\x12(\n\x06reason\x18\x02 \x01(\x0e\x32\x18.hotline.v1.FinishReason\x12\x12\n\nstop_match\x18\x03 \x01(\t\"\xac\x01\n\x0b\x46\x61iledEvent\x12\'\n\x06reason\x18\x01 \x01(\x0e\x32\x17.hotline.v1.ErrorReason\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x11\n\tretryable\x18\x03 \x01(\x08\x12.\n\x0bretry_delay\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12 \n\x05usage\x18\x05 \x01(\x0b\x32\x11.hotline.v1.Usage\"\xdc\x03\n\x0fGenerationEvent\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12\x14\n\x0c\x63hoice_index\x18\x02 \x01(\r\x12-\n\x08\x61\x63\x63\x65pted\x18\x03 \x01(\x0b\x32\x19.hotline.v1.AcceptedEventH\x00\x12+\n\x07started\x18\x04 \x01(\x0b\x32\x18.hotline.v1.StartedEventH\x00\x12%\n\x04text\x18\x05 \x01(\x0b\x32\x15.hotline.v1.TextEventH\x00\x12/\n\treasoning\x18\x06 \x01(\x0b\x32\x1a.hotline.v1.ReasoningEventH\x00\x12)\n\x06\x61\x63tion\x18\x07 \x01(\x0b\x32\x17.hotline.v1.ActionEventH\x00\x12/\n\theartbeat\x18\x08 \x01(\x0b\x32\x1a.hotline.v1.HeartbeatEventH\x00\x12-\n\x08\x66inished\x18\t \x01(\x0b\x32\x19.hotline.v1.FinishedEventH\x00\x12)\n\x06\x66\x61iled\x18\n \x01(\x0b\x32\x17.hotline.v1.FailedEventH\x00\x12.\n\ttool_call\x18\x0b \x01(\x0b\x32\x19.hotline.v1.ToolCallEventH\x00\x42\x07\n\x05\x65vent*\xd9\x01\n\x0c\x46inishReason\x12\x1d\n\x19\x46INISH_REASON_UNSPECIFIED\x10\x00\x12\x16\n\x12\x46INISH_REASON_STOP\x10\x01\x12\x1f\n\x1b\x46INISH_REASON_STOP_SEQUENCE\x10\x02\x12\x18\n\x14\x46INISH_REASON_LENGTH\x10\x03\x12\x1c\n\x18\x46INISH_REASON_TIME_LIMIT\x10\x04\x12\x1b\n\x17\x46INISH_REASON_CANCELLED\x10\x05\x12\x1c\n\x18\x46INISH_REASON_TOOL_CALLS\x10\x06*\xa9\x01\n\x0fGenerationState\x12 \n\x1cGENERATION_STATE_UNSPECIFIED\x10\x00\x12\x1b\n\x17GENERATION_STATE_QUEUED\x10\x01\x12\x1c\n\x18GENERATION_STATE_PREFILL\x10\x02\x12\x1d\n\x19GENERATION_STATE_DECODING\x10\x03\x12\x1a\n\x16GENERATION_STATE_ENDED\x10\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'hotline.v1.generation_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_FINISHREASON']._serialized_start=1908
-  _globals['_FINISHREASON']._serialized_end=2125
-  _globals['_GENERATIONSTATE']._serialized_start=2128
-  _globals['_GENERATIONSTATE']._serialized_end=2297
+  _globals['_FINISHREASON']._serialized_start=2033
+  _globals['_FINISHREASON']._serialized_end=2250
+  _globals['_GENERATIONSTATE']._serialized_start=2253
+  _globals['_GENERATIONSTATE']._serialized_end=2422
   _globals['_USAGE']._serialized_start=129
   _globals['_USAGE']._serialized_end=209
   _globals['_TIMINGS']._serialized_start=212
@@ -54,16 +54,18 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TEXTEVENT']._serialized_end=813
   _globals['_REASONINGEVENT']._serialized_start=815
   _globals['_REASONINGEVENT']._serialized_end=845
-  _globals['_ACTIONEVENT']._serialized_start=847
-  _globals['_ACTIONEVENT']._serialized_end=918
-  _globals['_HEARTBEATEVENT']._serialized_start=920
-  _globals['_HEARTBEATEVENT']._serialized_end=1004
-  _globals['_FINISHEDEVENT']._serialized_start=1007
-  _globals['_FINISHEDEVENT']._serialized_end=1199
-  _globals['_CHOICEFINISH']._serialized_start=1201
-  _globals['_CHOICEFINISH']._serialized_end=1299
-  _globals['_FAILEDEVENT']._serialized_start=1302
-  _globals['_FAILEDEVENT']._serialized_end=1474
-  _globals['_GENERATIONEVENT']._serialized_start=1477
-  _globals['_GENERATIONEVENT']._serialized_end=1905
+  _globals['_TOOLCALLEVENT']._serialized_start=847
+  _globals['_TOOLCALLEVENT']._serialized_end=922
+  _globals['_ACTIONEVENT']._serialized_start=924
+  _globals['_ACTIONEVENT']._serialized_end=995
+  _globals['_HEARTBEATEVENT']._serialized_start=997
+  _globals['_HEARTBEATEVENT']._serialized_end=1081
+  _globals['_FINISHEDEVENT']._serialized_start=1084
+  _globals['_FINISHEDEVENT']._serialized_end=1276
+  _globals['_CHOICEFINISH']._serialized_start=1278
+  _globals['_CHOICEFINISH']._serialized_end=1376
+  _globals['_FAILEDEVENT']._serialized_start=1379
+  _globals['_FAILEDEVENT']._serialized_end=1551
+  _globals['_GENERATIONEVENT']._serialized_start=1554
+  _globals['_GENERATIONEVENT']._serialized_end=2030
 # @@protoc_insertion_point(module_scope)

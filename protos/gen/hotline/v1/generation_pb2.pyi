@@ -341,6 +341,40 @@ class ReasoningEvent(_message.Message):
 Global___ReasoningEvent: _TypeAlias = ReasoningEvent  # noqa: Y015
 
 @_typing.final
+class ToolCallEvent(_message.Message):
+    """A piece of a call of a tool. The first piece of a call has its id and name, the later ones append to its arguments."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INDEX_FIELD_NUMBER: _builtins.int
+    ID_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    ARGUMENTS_FIELD_NUMBER: _builtins.int
+    index: _builtins.int
+    """Which call of this output: 0, 1, ..."""
+    id: _builtins.str
+    """The call's id, in its first piece; empty after it."""
+    name: _builtins.str
+    """The function's name, in its first piece; empty after it."""
+    arguments: _builtins.str
+    """JSON text to append to the arguments; the whole of them is one JSON object if the generation ended as it should."""
+    def __init__(
+        self,
+        *,
+        index: _builtins.int = ...,
+        id: _builtins.str = ...,
+        name: _builtins.str = ...,
+        arguments: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arguments", b"arguments", "id", b"id", "index", b"index", "name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ToolCallEvent: _TypeAlias = ToolCallEvent  # noqa: Y015
+
+@_typing.final
 class ActionEvent(_message.Message):
     """A phone action, parsed from the whole answer; sent once, before the terminal event, where the answer is one."""
 
@@ -528,6 +562,7 @@ class GenerationEvent(_message.Message):
     HEARTBEAT_FIELD_NUMBER: _builtins.int
     FINISHED_FIELD_NUMBER: _builtins.int
     FAILED_FIELD_NUMBER: _builtins.int
+    TOOL_CALL_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
     """Number of the last piece merged into this event, from 1, rising; the cursor of Resume."""
     choice_index: _builtins.int
@@ -564,6 +599,10 @@ class GenerationEvent(_message.Message):
     def failed(self) -> Global___FailedEvent:
         """Terminal."""
 
+    @_builtins.property
+    def tool_call(self) -> Global___ToolCallEvent:
+        """A piece of a tool call."""
+
     def __init__(
         self,
         *,
@@ -577,12 +616,13 @@ class GenerationEvent(_message.Message):
         heartbeat: Global___HeartbeatEvent | None = ...,
         finished: Global___FinishedEvent | None = ...,
         failed: Global___FailedEvent | None = ...,
+        tool_call: Global___ToolCallEvent | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "action", b"action", "event", b"event", "failed", b"failed", "finished", b"finished", "heartbeat", b"heartbeat", "reasoning", b"reasoning", "started", b"started", "text", b"text"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "action", b"action", "event", b"event", "failed", b"failed", "finished", b"finished", "heartbeat", b"heartbeat", "reasoning", b"reasoning", "started", b"started", "text", b"text", "tool_call", b"tool_call"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "action", b"action", "choice_index", b"choice_index", "event", b"event", "failed", b"failed", "finished", b"finished", "heartbeat", b"heartbeat", "reasoning", b"reasoning", "sequence", b"sequence", "started", b"started", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "action", b"action", "choice_index", b"choice_index", "event", b"event", "failed", b"failed", "finished", b"finished", "heartbeat", b"heartbeat", "reasoning", b"reasoning", "sequence", b"sequence", "started", b"started", "text", b"text", "tool_call", b"tool_call"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["accepted", "started", "text", "reasoning", "action", "heartbeat", "finished", "failed"]  # noqa: Y015
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["accepted", "started", "text", "reasoning", "action", "heartbeat", "finished", "failed", "tool_call"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 

@@ -74,6 +74,69 @@ class DisconnectPolicy(_message.Message):
 Global___DisconnectPolicy: _TypeAlias = DisconnectPolicy  # noqa: Y015
 
 @_typing.final
+class TokenIdList(_message.Message):
+    """Token ids, in order."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VALUES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def values(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """At least 1, fewer than the model's context, each below the vocabulary's size."""
+
+    def __init__(
+        self,
+        *,
+        values: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["values", b"values"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TokenIdList: _TypeAlias = TokenIdList  # noqa: Y015
+
+@_typing.final
+class RawPrompt(_message.Message):
+    """A prompt as it is, without messages and template."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TEXT_FIELD_NUMBER: _builtins.int
+    TOKEN_IDS_FIELD_NUMBER: _builtins.int
+    ADD_SPECIAL_TOKENS_FIELD_NUMBER: _builtins.int
+    text: _builtins.str
+    """1 byte to 1 MiB of UTF-8. Control tokens spelt in it become their ids: there is no template to protect."""
+    add_special_tokens: _builtins.bool
+    """With `text`: puts before it what the tokenizer puts before every text. Default true."""
+    @_builtins.property
+    def token_ids(self) -> Global___TokenIdList:
+        """Token ids."""
+
+    def __init__(
+        self,
+        *,
+        text: _builtins.str = ...,
+        token_ids: Global___TokenIdList | None = ...,
+        add_special_tokens: _builtins.bool | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_add_special_tokens", b"_add_special_tokens", "add_special_tokens", b"add_special_tokens", "kind", b"kind", "text", b"text", "token_ids", b"token_ids"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_add_special_tokens", b"_add_special_tokens", "add_special_tokens", b"add_special_tokens", "kind", b"kind", "text", b"text", "token_ids", b"token_ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__add_special_tokens: _TypeAlias = _typing.Literal["add_special_tokens"]  # noqa: Y015
+    _WhichOneofArgType__add_special_tokens: _TypeAlias = _typing.Literal["_add_special_tokens", b"_add_special_tokens"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["text", "token_ids"]  # noqa: Y015
+    _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__add_special_tokens) -> _WhichOneofReturnType__add_special_tokens | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
+
+Global___RawPrompt: _TypeAlias = RawPrompt  # noqa: Y015
+
+@_typing.final
 class GenerateRequest(_message.Message):
     """A request to generate. Its deadline is gRPC's own."""
 
@@ -90,6 +153,7 @@ class GenerateRequest(_message.Message):
     PRIORITY_FIELD_NUMBER: _builtins.int
     HEARTBEAT_INTERVAL_MS_FIELD_NUMBER: _builtins.int
     QUALITY_FIELD_NUMBER: _builtins.int
+    PROMPT_FIELD_NUMBER: _builtins.int
     generation_id: _builtins.str
     """1 to 128 characters of [A-Za-z0-9._:-], minted by the client, or empty: the server makes one."""
     session_id: _builtins.str
@@ -106,7 +170,7 @@ class GenerateRequest(_message.Message):
     """A pool preference such as "fast" or "best"; unknown words are ignored. At most 32 bytes."""
     @_builtins.property
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[_conversation_pb2.Message]:
-        """1 to 1,024 messages with at most 1,024 parts in all."""
+        """1 to 1,024 messages with at most 1,024 parts in all; none where there is a `prompt`."""
 
     @_builtins.property
     def sampling(self) -> _sampling_pb2.SamplingParameters:
@@ -119,6 +183,10 @@ class GenerateRequest(_message.Message):
     @_builtins.property
     def disconnect(self) -> Global___DisconnectPolicy:
         """What a lost connection means."""
+
+    @_builtins.property
+    def prompt(self) -> Global___RawPrompt:
+        """In place of `messages`: a prompt without a template. Outputs of it have no thought of their own to split off."""
 
     def __init__(
         self,
@@ -134,10 +202,11 @@ class GenerateRequest(_message.Message):
         priority: _builtins.int | None = ...,
         heartbeat_interval_ms: _builtins.int | None = ...,
         quality: _builtins.str = ...,
+        prompt: Global___RawPrompt | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_heartbeat_interval_ms", b"_heartbeat_interval_ms", "_priority", b"_priority", "disconnect", b"disconnect", "heartbeat_interval_ms", b"heartbeat_interval_ms", "priority", b"priority", "render", b"render", "sampling", b"sampling"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_heartbeat_interval_ms", b"_heartbeat_interval_ms", "_priority", b"_priority", "disconnect", b"disconnect", "heartbeat_interval_ms", b"heartbeat_interval_ms", "priority", b"priority", "prompt", b"prompt", "render", b"render", "sampling", b"sampling"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_heartbeat_interval_ms", b"_heartbeat_interval_ms", "_priority", b"_priority", "disconnect", b"disconnect", "generation_id", b"generation_id", "heartbeat_interval_ms", b"heartbeat_interval_ms", "messages", b"messages", "model", b"model", "priority", b"priority", "quality", b"quality", "render", b"render", "sampling", b"sampling", "session_busy", b"session_busy", "session_id", b"session_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_heartbeat_interval_ms", b"_heartbeat_interval_ms", "_priority", b"_priority", "disconnect", b"disconnect", "generation_id", b"generation_id", "heartbeat_interval_ms", b"heartbeat_interval_ms", "messages", b"messages", "model", b"model", "priority", b"priority", "prompt", b"prompt", "quality", b"quality", "render", b"render", "sampling", b"sampling", "session_busy", b"session_busy", "session_id", b"session_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__heartbeat_interval_ms: _TypeAlias = _typing.Literal["heartbeat_interval_ms"]  # noqa: Y015
     _WhichOneofArgType__heartbeat_interval_ms: _TypeAlias = _typing.Literal["_heartbeat_interval_ms", b"_heartbeat_interval_ms"]  # noqa: Y015
@@ -292,19 +361,27 @@ class TokenizeTextRequest(_message.Message):
 
     MODEL_FIELD_NUMBER: _builtins.int
     TEXT_FIELD_NUMBER: _builtins.int
+    PARSE_SPECIAL_TOKENS_FIELD_NUMBER: _builtins.int
+    ADD_SPECIAL_TOKENS_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """A model name or alias; empty: the default model. Unknown: MODEL_NOT_FOUND."""
     text: _builtins.str
-    """At most 1 MiB of UTF-8. Control tokens spelt in it stay plain text; no template is applied (CountTokens applies it)."""
+    """At most 1 MiB of UTF-8; no template is applied (CountTokens applies it)."""
+    parse_special_tokens: _builtins.bool
+    """Control tokens spelt in it become their ids. Default false: they stay plain text."""
+    add_special_tokens: _builtins.bool
+    """Puts before it what the tokenizer puts before every text, such as a beginning-of-text token. Default false."""
     def __init__(
         self,
         *,
         model: _builtins.str = ...,
         text: _builtins.str = ...,
+        parse_special_tokens: _builtins.bool = ...,
+        add_special_tokens: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["model", b"model", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["add_special_tokens", b"add_special_tokens", "model", b"model", "parse_special_tokens", b"parse_special_tokens", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -32,11 +32,11 @@ class StructuredOutput(_message.Message):
     json_object: _builtins.bool
     """Any JSON object. Must be true when set."""
     json_schema: _builtins.str
-    """A JSON Schema document, as JSON text; at most 64 KiB."""
+    """A JSON Schema document, as JSON text; at most 16 KiB."""
     regex: _builtins.str
     """A regular expression that the whole output matches; at most 4 KiB."""
     grammar: _builtins.str
-    """A grammar in EBNF; at most 64 KiB."""
+    """A grammar in EBNF; at most 8 KiB."""
     @_builtins.property
     def choice(self) -> Global___ChoiceList:
         """One of these strings, verbatim."""

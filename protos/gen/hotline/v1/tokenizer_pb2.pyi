@@ -6,6 +6,7 @@ Everything that is text, pixels or sound on a CPU. Internal."""
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from google.protobuf import struct_pb2 as _struct_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from hotline.v1 import conversation_pb2 as _conversation_pb2
@@ -170,6 +171,8 @@ class DetokeniseOpen(_message.Message):
     SPLIT_REASONING_FIELD_NUMBER: _builtins.int
     THINKING_CLOSED_FIELD_NUMBER: _builtins.int
     IGNORE_EOS_FIELD_NUMBER: _builtins.int
+    TOOLS_FIELD_NUMBER: _builtins.int
+    TOOL_CHOICE_FIELD_NUMBER: _builtins.int
     split_reasoning: _builtins.bool
     """true: thought and answer apart, tags removed."""
     thinking_closed: _builtins.bool
@@ -180,6 +183,14 @@ class DetokeniseOpen(_message.Message):
     def stop(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Up to 16 strings of 1 to 256 bytes; the first to appear ends the text and is not shown."""
 
+    @_builtins.property
+    def tools(self) -> _containers.RepeatedCompositeFieldContainer[_struct_pb2.Struct]:
+        """Tools that the output may call, as OpenAI tool objects; their calls are cut out of the text. At most 128."""
+
+    @_builtins.property
+    def tool_choice(self) -> _conversation_pb2.ToolChoice:
+        """Which of them."""
+
     def __init__(
         self,
         *,
@@ -187,10 +198,12 @@ class DetokeniseOpen(_message.Message):
         split_reasoning: _builtins.bool = ...,
         thinking_closed: _builtins.bool = ...,
         ignore_eos: _builtins.bool = ...,
+        tools: _abc.Iterable[_struct_pb2.Struct] | None = ...,
+        tool_choice: _conversation_pb2.ToolChoice | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["tool_choice", b"tool_choice"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ignore_eos", b"ignore_eos", "split_reasoning", b"split_reasoning", "stop", b"stop", "thinking_closed", b"thinking_closed"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ignore_eos", b"ignore_eos", "split_reasoning", b"split_reasoning", "stop", b"stop", "thinking_closed", b"thinking_closed", "tool_choice", b"tool_choice", "tools", b"tools"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -204,21 +217,27 @@ class DetokeniseTokens(_message.Message):
 
     TOKEN_IDS_FIELD_NUMBER: _builtins.int
     LAST_FIELD_NUMBER: _builtins.int
+    LOGPROBS_FIELD_NUMBER: _builtins.int
     last: _builtins.bool
     """No more will come: flush."""
     @_builtins.property
     def token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """In order of sampling; may be empty when `last` is true."""
 
+    @_builtins.property
+    def logprobs(self) -> _containers.RepeatedCompositeFieldContainer[_generation_pb2.PositionLogprobs]:
+        """Empty, or one entry per id, without `token` bytes: they come back with them."""
+
     def __init__(
         self,
         *,
         token_ids: _abc.Iterable[_builtins.int] | None = ...,
         last: _builtins.bool = ...,
+        logprobs: _abc.Iterable[_generation_pb2.PositionLogprobs] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["last", b"last", "token_ids", b"token_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["last", b"last", "logprobs", b"logprobs", "token_ids", b"token_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -279,6 +298,8 @@ class DetokeniseOutput(_message.Message):
     END_TAG_FIELD_NUMBER: _builtins.int
     ACTION_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
+    LOGPROBS_FIELD_NUMBER: _builtins.int
+    TOOL_CALLS_FIELD_NUMBER: _builtins.int
     handle: _builtins.int
     """The gateway's handle."""
     consumed_tokens: _builtins.int
@@ -299,6 +320,16 @@ class DetokeniseOutput(_message.Message):
     def action(self) -> _generation_pb2.ActionEvent:
         """With finished: the phone action, where the answer is one."""
 
+    @_builtins.property
+    def logprobs(self) -> _containers.RepeatedCompositeFieldContainer[_generation_pb2.PositionLogprobs]:
+        """Of the tokens whose text this output completes, in order, with `token` bytes; only where they came in. Those of
+        thoughts that are split off, of tags and of stop strings are left out.
+        """
+
+    @_builtins.property
+    def tool_calls(self) -> _containers.RepeatedCompositeFieldContainer[_generation_pb2.ToolCallEvent]:
+        """Pieces of tool calls, in order."""
+
     def __init__(
         self,
         *,
@@ -311,10 +342,12 @@ class DetokeniseOutput(_message.Message):
         end_tag: _builtins.bool = ...,
         action: _generation_pb2.ActionEvent | None = ...,
         error: _builtins.str = ...,
+        logprobs: _abc.Iterable[_generation_pb2.PositionLogprobs] | None = ...,
+        tool_calls: _abc.Iterable[_generation_pb2.ToolCallEvent] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["action", b"action"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "consumed_tokens", b"consumed_tokens", "end_tag", b"end_tag", "error", b"error", "finished", b"finished", "handle", b"handle", "reasoning", b"reasoning", "stop_match", b"stop_match", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "consumed_tokens", b"consumed_tokens", "end_tag", b"end_tag", "error", b"error", "finished", b"finished", "handle", b"handle", "logprobs", b"logprobs", "reasoning", b"reasoning", "stop_match", b"stop_match", "text", b"text", "tool_calls", b"tool_calls"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -377,16 +410,24 @@ class TokenizeRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     TEXT_FIELD_NUMBER: _builtins.int
+    PARSE_SPECIAL_TOKENS_FIELD_NUMBER: _builtins.int
+    ADD_SPECIAL_TOKENS_FIELD_NUMBER: _builtins.int
     text: _builtins.str
-    """At most 1 MiB of UTF-8. Control tokens spelt in it stay plain text."""
+    """At most 1 MiB of UTF-8."""
+    parse_special_tokens: _builtins.bool
+    """Control tokens spelt in it become their ids. Default false: they stay plain text."""
+    add_special_tokens: _builtins.bool
+    """Puts before it what the tokenizer puts before every text, such as a beginning-of-text token. Default false."""
     def __init__(
         self,
         *,
         text: _builtins.str = ...,
+        parse_special_tokens: _builtins.bool = ...,
+        add_special_tokens: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["add_special_tokens", b"add_special_tokens", "parse_special_tokens", b"parse_special_tokens", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
