@@ -5,7 +5,7 @@ BIN := .venv/bin
 SOURCES := services protos/build.py tests deploy benchmarks
 
 .DEFAULT_GOAL := help
-.PHONY: help setup protos protos-check fmt check test test-slow demo bench bench-relay clean
+.PHONY: help setup protos protos-check fmt check test test-slow demo bench bench-relay bench-overload clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,6 +42,9 @@ demo: setup ## Start the default stack, ask it about a screenshot, stop it
 
 bench-relay: setup ## What relaying a token costs the gateway, against a bare gRPC relay; 5 minutes on two cores
 	@$(BIN)/python benchmarks/relay.py $(ARGS)
+
+bench-overload: setup ## Goodput, refusals and memory at three times the load that can be answered; 2 minutes
+	@$(BIN)/python benchmarks/overload.py $(ARGS)
 
 bench: ## Where the measurements are
 	@cat benchmarks/README.md

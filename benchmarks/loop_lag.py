@@ -87,6 +87,7 @@ async def main(seconds: float, in_flight: int) -> None:
             "gateway": {
                 "tokenizers": {"tokenizer": sockets["tokenizer"]},
                 "workers": {"worker": sockets["worker"]},
+                "allow_anonymous": True,
             },
         }
         fields["worker"] |= {"max_num_seqs": 64, "max_model_len": 8192, "sim_kv_tokens": 524_288}

@@ -92,7 +92,12 @@ class Stack:
 
 @asynccontextmanager
 async def stack(
-    folder: Path, streams: int, rate: float, context_tokens: int, together: bool
+    folder: Path,
+    streams: int,
+    rate: float,
+    context_tokens: int,
+    together: bool,
+    gateway: Mapping[str, object] | None = None,
 ) -> AsyncIterator[Stack]:
     """One of each, on unix sockets in `folder`.
 
@@ -100,6 +105,7 @@ async def stack(
         rate: tokens a second of each generation.
         context_tokens: prompt and output of one generation.
         together: the simulated device advances all generations in one step; else each goes at its own pace.
+        gateway: further settings of it.
     """
     sockets = {name: f"unix:{folder}/{name}" for name in ("gateway", "tokenizer", "worker")}
     common = {"exit_with_parent": True, "drain_notice_s": 0, "drain_grace_s": 1}
@@ -121,6 +127,8 @@ async def stack(
             "tokenizers": {"tokenizer": sockets["tokenizer"]},
             "workers": {"worker": sockets["worker"]},
             "max_running": streams,
+            "allow_anonymous": True,
+            **(gateway or {}),
         },
     }
     measured = {}

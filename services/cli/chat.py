@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import json
 import sys
+from pathlib import Path
 from typing import Any, TextIO
 
 from google.protobuf import json_format
@@ -28,11 +29,11 @@ _INTERRUPTED = 130  # as shells report SIGINT
 def main(options: argparse.Namespace) -> int:
     """Ask, stream, and return 0, or 1 with the reason on standard error."""
     try:
-        request = make_request(options)
+        request, metadata = make_request(options), credentials(options.key_file)
     except ValueError as error:
         return _fail(f"{error}")
     try:
-        return asyncio.run(_ask(options.address, request, options.timeout))
+        return asyncio.run(_ask(options.address, request, metadata, options.timeout))
     except KeyboardInterrupt:
         print("\ncancelled", file=sys.stderr)
         return _INTERRUPTED
@@ -58,11 +59,31 @@ def make_request(options: argparse.Namespace) -> inference_pb2.GenerateRequest:
     )
 
 
-async def _ask(address: str, request: inference_pb2.GenerateRequest, timeout_s: float) -> int:
+def credentials(key_file: Path | None) -> tuple[tuple[str, str], ...]:
+    """Metadata with the API key of a file; without one, none. Raises ValueError: no such file, or no key in it."""
+    if key_file is None:
+        return ()
+    try:
+        key = key_file.read_text(encoding="ascii").strip()
+    except OSError as error:
+        raise ValueError(f"{key_file}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        key = ""
+    if not key or len(key.split()) != 1 or not key.isprintable():
+        raise ValueError(f"{key_file}: must hold one API key and nothing else")
+    return (("authorization", f"Bearer {key}"),)
+
+
+async def _ask(
+    address: str,
+    request: inference_pb2.GenerateRequest,
+    metadata: tuple[tuple[str, str], ...],
+    timeout_s: float,
+) -> int:
     screen = _Screen()
     async with open_channel(address) as channel:
         stub = inference_pb2_grpc.InferenceServiceStub(channel)
-        call = stub.Generate(request, timeout=timeout_s)
+        call = stub.Generate(request, timeout=timeout_s, metadata=metadata)
         try:
             async for event in call:
                 code = screen.show(event)

@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 
 from services.cli.configuration import ConfigurationError, find, load, with_model_path
+from services.cli.keys_check import check_keys
 from services.cli.processes import plan
 
 
@@ -22,6 +23,7 @@ def main(name: str, model_path: Path | None) -> int:
     """
     try:
         configuration = with_model_path(load(find(name)), model_path)
+        check_keys(configuration)
         with tempfile.TemporaryDirectory(prefix="hotline-") as folder:
             plans = plan(configuration, Path(folder))
     except ConfigurationError as error:

@@ -3,11 +3,13 @@
 import argparse
 import json
 import os
+import signal
 from collections.abc import Callable, Sequence
 from importlib import import_module, metadata
 from pathlib import Path
 
 from services.cli.address import LAST_PORT, peer_address
+from services.cli.key_options import add_key_command
 
 SERVICES = {
     "gateway": "services.gateway.__main__",
@@ -60,6 +62,8 @@ def build_parser() -> argparse.ArgumentParser:
         "--timeout", type=float, default=3.0, metavar="S", help="wait for an answer; 3"
     )
 
+    add_key_command(commands)
+
     chat = commands.add_parser("chat", help="ask the model over gRPC and stream the answer")
     chat.add_argument("text", metavar="TEXT")
     chat.add_argument("--image", type=Path, metavar="FILE", help="a screenshot to ask about")
@@ -69,6 +73,9 @@ def build_parser() -> argparse.ArgumentParser:
         default="127.0.0.1:8000",
         metavar="ADDRESS",
         help="host:port or unix:/path; 127.0.0.1:8000",
+    )
+    chat.add_argument(
+        "--key-file", type=Path, metavar="FILE", help="a file with your API key alone in it"
     )
     chat.add_argument("--model", default="", help="a name or alias; default: the server's")
     chat.add_argument("--no-think", action="store_true", help="answer without thinking first")
@@ -89,7 +96,7 @@ def build_parser() -> argparse.ArgumentParser:
         "--check", action="store_true", help="check devices, memory and model files; start nothing"
     )
     for command in commands.choices.values():
-        command.set_defaults(parser=command)
+        command.set_defaults(parser=command)  # those of `key` have their own
     return parser
 
 
@@ -131,6 +138,10 @@ def run(arguments: Sequence[str] | None = None) -> int:
         from services.cli import status
 
         return status.main(options.folder, options.json, options.timeout)
+    if options.command == "key":
+        from services.cli import key
+
+        return key.main(options)
     if options.command == "chat":
         from services.cli import chat
 
@@ -145,6 +156,9 @@ def run_service(name: str, environment_file: Path | None) -> int:
     """Run one process with its settings; a setting that it refuses is told in a line each."""
     from services.runtime.parent import die_with_parent
 
+    if name == "gateway":
+        # It reloads on SIGHUP; until it listens for it, nothing is there to reload, and the signal must not end it.
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
     if environment_file is not None:
         die_with_parent()  # before the imports, which take seconds: a supervisor may be killed meanwhile
         os.environ.update(json.loads(environment_file.read_text(encoding="utf-8")))

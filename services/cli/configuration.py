@@ -1,5 +1,6 @@
 """What `hotline up` starts: the YAML files of deploy/config, typed and strict."""
 
+import os
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
 
@@ -10,6 +11,7 @@ from services.cli.address import listening_address
 from services.cli.deployment import deployment_file
 from services.cli.settings_error import explain, kind
 from services.gateway.settings import GatewaySettings
+from services.runtime.loopback import is_loopback
 from services.runtime.settings import ServiceSettings
 from services.tokenizer.settings import TokenizerSettings
 from services.worker.settings import WorkerSettings
@@ -17,7 +19,7 @@ from services.worker.settings import WorkerSettings
 SET_BY_UP = frozenset(
     {
         *("name", "address", "exit_with_parent", "model_path", "model_name", "model_aliases"),
-        *("workers", "tokenizers", "roles", "metrics_address"),
+        *("workers", "tokenizers", "roles", "metrics_address", "admin_address"),
     }
 )
 """Settings of services that follow from the rest of the configuration."""
@@ -47,6 +49,8 @@ class EdgeSection(_Section):
 
     address: Annotated[str, AfterValidator(listening_address)] = "127.0.0.1:8000"
     """`host:port`; port 0: any free one."""
+    anonymous_on_network: bool = False
+    """Say so a second time, where others reach this address and gateway.allow_anonymous asks them for no key."""
 
 
 class ServiceSection(BaseModel):
@@ -90,6 +94,12 @@ class GatewaySection(ServiceSection):
     count: int = Field(1, ge=1, le=16)
     """How many; each has its own limits, and the edge sends a request to the one with the fewest."""
 
+    @property
+    def keys_file(self) -> Path | None:
+        """The file of API keys, where one is named."""
+        named = self.settings.get("keys_file")
+        return None if named is None else Path(str(named))
+
 
 class TokenizerSection(ServiceSection):
     """The tokenizer processes."""
@@ -131,6 +141,16 @@ class Configuration(_Section):
     """None: no process answers on a metrics port."""
     start_timeout_s: float = Field(240.0, gt=0, le=3600)
     """From the start until the stack answers; then `up` gives up."""
+
+    @model_validator(mode="after")
+    def _refuse_strangers_without_keys(self) -> Self:
+        anonymous = self.gateway.settings.get("allow_anonymous") is True
+        if anonymous and not is_loopback(self.edge.address) and not self.edge.anonymous_on_network:
+            raise ValueError(
+                f"edge.address {self.edge.address} is not loopback, and gateway.allow_anonymous asks nobody for a key: "
+                "set gateway.keys_file instead, or edge.anonymous_on_network: true to mean it"
+            )
+        return self
 
     @model_validator(mode="after")
     def _refuse_unequal_pixels(self) -> Self:
@@ -190,4 +210,9 @@ def load(path: Path) -> Configuration:
         raise ConfigurationError(explain(error, str(path))) from None
     folder = (path.parent / configuration.model.path).resolve()
     model = configuration.model.model_copy(update={"path": folder})
-    return configuration.model_copy(update={"model": model})
+    gateway = configuration.gateway
+    if gateway.keys_file is not None:
+        # Not resolved: where it is a link, the link is read anew at every reload.
+        keys = os.path.normpath(path.parent.resolve() / gateway.keys_file)
+        gateway = gateway.model_copy(update={"keys_file": keys})
+    return configuration.model_copy(update={"model": model, "gateway": gateway})

@@ -33,6 +33,7 @@ class Report:
     role: str
     address: str
     metrics_address: str
+    admin_address: str = ""
     pid: int | None = None
     uptime_s: int | None = None
     restart_count: int | None = None
@@ -68,7 +69,10 @@ async def inspect(stack: RunningStack, timeout_s: float) -> list[Report]:
 
 
 async def _report(listed: Listed, timeout_s: float) -> Report:
-    report = Report(listed.name, listed.role, listed.address, listed.metrics_address)
+    report = Report(
+        *(listed.name, listed.role, listed.address),
+        *(listed.metrics_address, listed.admin_address),
+    )
     try:
         async with asyncio.timeout(timeout_s):
             await (_ask_edge(report, timeout_s) if listed.role == "edge" else _ask(report))
@@ -116,8 +120,12 @@ async def _ask_tokenizer(report: Report, channel: aio.Channel) -> None:
 
 
 async def _ask_gateway(report: Report, channel: aio.Channel) -> None:
-    stub: admin_pb2_grpc.AdminServiceAsyncStub = admin_pb2_grpc.AdminServiceStub(channel)
-    status = await stub.GetSystemStatus(admin_pb2.GetSystemStatusRequest())
+    """Its load is told on another address than its health: that of operators."""
+    if not report.admin_address:
+        return
+    async with open_channel(report.admin_address) as admin:
+        stub: admin_pb2_grpc.AdminServiceAsyncStub = admin_pb2_grpc.AdminServiceStub(admin)
+        status = await stub.GetSystemStatus(admin_pb2.GetSystemStatusRequest())
     own = status.processes[0]
     report.state, report.running, report.waiting = own.state, own.running, own.waiting
 

@@ -51,6 +51,8 @@ class ProcessPlan:
     """How long it may take to stop before it is killed."""
     metrics_address: str = ""
     """`host:port` of its metrics; empty: none."""
+    admin_address: str = ""
+    """Where a gateway answers operators: `unix:/path`; empty: it is no gateway."""
 
     def command(self, folder: Path) -> list[str]:
         """The command that runs it; its environment is in a file of the runtime folder, out of sight of `ps`."""
@@ -101,7 +103,7 @@ def plan(configuration: Configuration, folder: Path) -> list[ProcessPlan]:
         "model_aliases": list(model.aliases),
     }
     plans += [
-        _service("gateway", name, address, configuration.gateway, behind, {})
+        _gateway(name, address, folder, configuration.gateway, behind)
         for name, address in gateways.items()
     ]
     if configuration.metrics is not None:
@@ -143,6 +145,16 @@ def _with_metrics(plans: list[ProcessPlan], metrics: MetricsSection) -> list[Pro
 
 def _addresses(role: str, count: int, folder: Path) -> dict[str, str]:
     return {f"{role}-{n}": f"unix:{folder}/{role}-{n}.sock" for n in range(count)}
+
+
+def _gateway(
+    name: str, address: str, folder: Path, section: ServiceSection, behind: dict[str, Any]
+) -> ProcessPlan:
+    # Not on its own address, where clients come.
+    admin = f"unix:{folder}/{name.replace('gateway', 'admin')}.sock"
+    connections = {**behind, "admin_address": admin}
+    planned = _service("gateway", name, address, section, connections, {})
+    return replace(planned, admin_address=admin)
 
 
 def _service(

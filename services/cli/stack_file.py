@@ -23,6 +23,8 @@ class Listed:
     address: str
     metrics_address: str
     """`host:port`; empty: none."""
+    admin_address: str = ""
+    """Of a gateway, where AdminService is; empty: none."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,7 @@ def write(folder: Path, plans: Sequence[ProcessPlan]) -> None:
                 "role": plan.role,
                 "address": plan.address,
                 "metrics_address": plan.metrics_address,
+                "admin_address": plan.admin_address,
             }
             for plan in plans
         ],
@@ -78,7 +81,10 @@ def read(folder: Path) -> RunningStack | None:
 
 
 def _listed(entry: dict[str, Any]) -> Listed:
-    return Listed(entry["name"], entry["role"], entry["address"], entry["metrics_address"])
+    return Listed(
+        *(entry["name"], entry["role"], entry["address"]),
+        *(entry["metrics_address"], entry["admin_address"]),
+    )
 
 
 def _start_ticks(pid: int) -> int | None:

@@ -54,6 +54,27 @@ def ask_supervisor(folder: Path, timeout_s: float) -> dict[str, Supervised]:
     }
 
 
+def signal_group(folder: Path, group: str, name: str, timeout_s: float) -> int:
+    """Send a signal to every process of a group that runs; returns to how many.
+
+    Args:
+        folder: the stack's runtime folder.
+        group: such as `gateways`.
+        name: of the signal, such as `HUP`.
+        timeout_s: longest wait for the supervisor.
+
+    Raises:
+        OSError: the supervisor does not answer.
+    """
+    with closing(_Transport(folder / "supervisor.sock", timeout_s)) as transport:
+        server = xmlrpc.client.ServerProxy("http://127.0.0.1", transport=transport)
+        try:
+            told: Any = server.supervisor.signalProcessGroup(group, name)
+        except (xmlrpc.client.Error, http.client.HTTPException) as error:
+            raise OSError(f"the process supervisor: {error}") from error
+    return sum(entry["description"] == "OK" for entry in told)
+
+
 def tree_rss_bytes(pid: int) -> int:
     """Resident memory of a process and of all below it; 0 where it has gone."""
     total, left = 0, [pid]

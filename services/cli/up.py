@@ -20,10 +20,13 @@ from services.cli.configuration import (
     load,
     with_model_path,
 )
+from services.cli.keys_check import check_keys
 from services.cli.processes import ProcessPlan, plan
 from services.cli.progress import Progress, indented, open_progress
 from services.cli.readiness import until_chain_answers, watch
+from services.cli.reload import Reload
 from services.cli.supervision import PRIVATE_PREFIX, Change, Supervisor, tail
+from services.cli.terminal import Terminal
 
 READY_LINE = "Model service is ready! Endpoint: /v1/chat/completions"
 _WORDS = {"STARTING": "starting", "STOPPING": "stopping", "STOPPED": "stopped"}
@@ -117,12 +120,20 @@ class Stack:
             f"  gRPC    {address}",
             f"  model   {model.name}{also}",
             f"  engine  {engine}",
+            f"  keys    {self._keys()}",
             f"  logs    {self._folder} (a clean stop removes it)",
             "",
             READY_LINE,
         ]
         for line in lines:
             self._progress.line(line)
+
+    def _keys(self) -> str:
+        gateway = self._configuration.gateway
+        anonymous = gateway.settings.get("allow_anonymous") is True
+        if gateway.keys_file is None:
+            return "none are asked for"
+        return f"{gateway.keys_file}{' (or none, or EMPTY)' if anonymous else ''}"
 
     async def _follow_health(self, plan: ProcessPlan) -> None:
         async with aclosing(watch(plan.address)) as states:
@@ -201,8 +212,21 @@ async def _run(configuration: Configuration, progress: Progress) -> int:
                 stop.set()
                 progress.line("stopping; once more to hasten")
 
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            asyncio.get_running_loop().add_signal_handler(number, interrupt)
+        terminal, reload = Terminal(), Reload(folder, progress.line)
+
+        def hang_up() -> None:
+            if stop.is_set():
+                return  # a terminal that closes may say so twice; nobody is in a hurry
+            if terminal.is_lost():
+                terminal.let_go()
+                interrupt()
+            else:
+                reload.begin()
+
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, interrupt)
+        loop.add_signal_handler(signal.SIGHUP, hang_up)
         stack_file.write(folder, plans)  # for `hotline status`
         await stack.run(stop)
         failed = False
@@ -233,6 +257,7 @@ def main(name: str, port: int | None, model_path: Path | None = None) -> int:
                 progress.line(f"{variable} is ignored: the configuration file says it all")
                 del os.environ[variable]
         configuration = _with_port(with_model_path(load(find(name)), model_path), port)
+        check_keys(configuration)
         return asyncio.run(_run(configuration, progress))
     except (ConfigurationError, StackError) as error:
         progress.close()  # before the error, which the spinner would write over

@@ -3,13 +3,23 @@
 import asyncio
 import time
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from random import Random
 
 from grpc import aio
 from hotline.v1 import inference_pb2_grpc, model_pb2_grpc, openai_pb2_grpc
 
-from services.gateway.admin_servicer import system_status
+from services.gateway.admin_listener import AdminListener
+from services.gateway.admin_servicer import admin_servicer, system_status
+from services.gateway.admission import Admission
+from services.gateway.admission_interceptor import AdmissionInterceptor, NativeHeadersInterceptor
+from services.gateway.admission_metrics import AdmissionMetrics
+from services.gateway.authentication import Authenticator
+from services.gateway.authentication_interceptor import AuthenticationInterceptor
 from services.gateway.inference_servicer import InferenceServicer, ModelServicer
+from services.gateway.key_file import KeyFileError
+from services.gateway.key_reload import KeyReload
+from services.gateway.key_ring import FileKeyRing
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.openai_servicer import OpenAIServicer
 from services.gateway.pool import Pool
@@ -17,8 +27,12 @@ from services.gateway.registry import Registry
 from services.gateway.rest_answers import RestInterceptor
 from services.gateway.settings import GatewaySettings
 from services.gateway.unimplemented import add_later_services
-from services.runtime.admission import Admission
 from services.runtime.lifecycle import Service
+from services.runtime.logs import get_logger
+from services.runtime.loopback import is_loopback
+from services.runtime.start import StartRefusedError
+
+_log = get_logger()
 
 OPENAI = "hotline.v1.OpenAIService"
 LAST_WORDS_S = 1.0
@@ -28,18 +42,49 @@ LAST_WORDS_S = 1.0
 class Gateway(Service):
     """Admits, places and relays generations."""
 
-    interceptors = (RestInterceptor(),)
+    for_clients = True
+    reloads = True
     # The edge follows OpenAIService: while the gateway lives it gives better answers than "no upstream".
     steady_names = frozenset({OPENAI})
 
     def __init__(self, settings: GatewaySettings) -> None:
         super().__init__()
         self._settings = settings
-        self.admission = Admission(settings.max_running, settings.max_waiting)
+        measured = AdmissionMetrics(self.metrics.registry)
+        self.admission = Admission(settings.admission(), time.monotonic, measured.refused)
+        measured.watch(self.admission)
         self._last_words: asyncio.TimerHandle | None = None
+        file = settings.keys_file
+        self._keys = None if file is None else FileKeyRing(file, lambda: datetime.now(UTC))
+        self._reload = KeyReload(self._keys)
+        authenticator = Authenticator(self._keys, settings.allow_anonymous)
+        self.interceptors = (
+            RestInterceptor(),
+            NativeHeadersInterceptor(),
+            AuthenticationInterceptor(authenticator),
+            AdmissionInterceptor(self.admission),
+        )
+
+    def _read_keys(self) -> None:
+        """Before the port opens: nobody with a key may be told that it is none."""
+        settings = self._settings
+        try:
+            if self._keys is not None:
+                self._keys.load()
+        except KeyFileError as error:
+            raise StartRefusedError(str(error).splitlines()) from None
+        if settings.allow_anonymous and not is_loopback(settings.address):
+            _log.warning(
+                "no key is asked for, and others reach this address", address=settings.address
+            )
+
+    def reload(self) -> None:
+        """Read the keys again."""
+        self._reload.begin()
 
     def register(self, server: aio.Server) -> Sequence[str]:
-        """Add the servicers."""
+        """Add the servicers. Raises StartRefusedError for a keys file that cannot be used."""
+        self._read_keys()
         settings = self._settings
         measured = GatewayMetrics(self.metrics.registry, time.monotonic)
         random = Random()  # noqa: S311  # no secret: who gets the next generation
@@ -48,7 +93,6 @@ class Gateway(Service):
             self.pool,
             self.admission,
             time.monotonic,
-            settings.queue_timeout_s,
             settings.render_timeout_s,
             measured,
         )
@@ -70,10 +114,15 @@ class Gateway(Service):
             self.admission,
             self.pool,
         )
-        return names + add_later_services(server, status)
+        self.admin = AdminListener(
+            admin_servicer(status, self._reload.now), self.metrics.calls, settings.channelz
+        )
+        return names + add_later_services(server)
 
     async def warm(self) -> None:
         """Begin to watch the processes behind; ready once a tokenizer and a worker serve."""
+        if self._settings.admin_address:
+            await self.admin.start(self._settings.admin_address)
         await self._publish_readiness()
         self.pool.start(self._publish_readiness, self.own)
 
@@ -93,6 +142,9 @@ class Gateway(Service):
         """Cancel what still runs, let go of the processes behind."""
         if self._last_words is not None:
             self._last_words.cancel()
+        await self._reload.close()
+        if hasattr(self, "admin"):
+            await self.admin.close()
         if hasattr(self, "pool"):
             await self.registry.close()
             await self.pool.close()

@@ -31,3 +31,7 @@ class Caller:
     owner: str = ANONYMOUS
     """Names whose generations, sessions and cache entries these are; a key is the owner of what it makes."""
     limits: Limits = Limits()
+    key_id: str = ""
+    """The public id of its API key, for limits and logs; empty: none."""
+    models: frozenset[str] | None = None
+    """Names of models that it may use, canonical or aliases; None: all. Others do not exist for it."""

@@ -32,7 +32,7 @@ class Choice:
         self._listener.first_token()
         if self.end is None and self.stream is not None:
             self.completion_tokens += len(step.token_ids)
-            self.stream.send(step.token_ids, last=False)
+            self.stream.send(step.token_ids, last=False, logprobs=step.logprobs)
 
     def worker_ended(self, step: WorkerFinished) -> None:
         """The worker's end; the text's end follows when the tokenizer has flushed."""

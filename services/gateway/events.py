@@ -3,12 +3,40 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from services.runtime.errors import ServiceError
 
 ActionValue: TypeAlias = str | float | bool | Sequence[float] | None
 """An argument of a phone action."""
+
+
+class TokenLogprob(Protocol):
+    """One token at one place."""
+
+    @property
+    def token_id(self) -> int:
+        """Its id."""
+
+    @property
+    def token(self) -> bytes:
+        """Its bytes; those of one character may be spread over several tokens. Empty until its text is known."""
+
+    @property
+    def logprob(self) -> float:
+        """Natural logarithm of its probability; may be minus infinity."""
+
+
+class PositionLogprobs(Protocol):
+    """One token of an output, and what might have stood in its place."""
+
+    @property
+    def sampled(self) -> TokenLogprob:
+        """The token that stands there."""
+
+    @property
+    def top(self) -> Sequence[TokenLogprob]:
+        """The likeliest ones, best first; at most 20."""
 
 
 class Finish(StrEnum):
@@ -65,6 +93,8 @@ class Text:
 
     choice_index: int
     text: str
+    logprobs: Sequence[PositionLogprobs] = ()
+    """Of the tokens whose last character is in it, where the request asked for them."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +130,12 @@ class Finished:
     choices: Sequence[ChoiceEnd]
     usage: Usage
     timings: Timings
+
+    @property
+    def timed_out_unheard(self) -> bool:
+        """Whether the time limit came before any token: then there is no text so far to end with."""
+        limited = all(end.reason is Finish.TIME_LIMIT for end in self.choices)
+        return limited and not self.usage.completion_tokens
 
 
 @dataclass(frozen=True)

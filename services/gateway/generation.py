@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
-from itertools import pairwise
 
 from services.gateway.choice import Choice
 from services.gateway.events import (
@@ -16,9 +15,9 @@ from services.gateway.events import (
     Reasoning,
     Started,
     Text,
-    Timings,
     Usage,
 )
+from services.gateway.field_names import renamed
 from services.gateway.interfaces import (
     GenerationRequest,
     Placement,
@@ -32,9 +31,11 @@ from services.gateway.interfaces import (
     WorkerTokens,
 )
 from services.gateway.mailbox import Mailbox
+from services.gateway.marks import Marks
 from services.gateway.observer import EventSink, ignore
+from services.gateway.raw_prompt import as_written
 from services.gateway.rendering import Rendering
-from services.runtime.admission import Admission
+from services.gateway.seat import Seat
 from services.runtime.errors import (
     CancelledByPeerError,
     ContextLengthError,
@@ -75,15 +76,13 @@ class Generation:
         self,
         request: GenerationRequest,
         placement: Placement,
-        admission: Admission,
+        seat: Seat,
         clock: Callable[[], float],
-        queue_timeout_s: float,
         render_timeout_s: float,
         observe: EventSink = ignore,
     ) -> None:
         self.request = request
-        self._placement, self._admission, self._clock = placement, admission, clock
-        self._queue_timeout_s = queue_timeout_s
+        self._placement, self._seat, self._clock = placement, seat, clock
         self._rendering = Rendering(request, placement, clock, render_timeout_s)
         self.mailbox = Mailbox(observe)
         """The events, for one reader."""
@@ -93,7 +92,7 @@ class Generation:
         self._worker_failure: ServiceError | None = None
         self._begun = False
         self._prompt_tokens = self._cached_tokens = 0
-        self._marks_s: dict[str, float] = {"asked": clock()}
+        self._marks = Marks(clock)
         self._accepted = False
 
     async def run(self) -> None:
@@ -105,7 +104,9 @@ class Generation:
             async with asyncio.timeout(self._remaining_s()):
                 await self._admitted()
         except ServiceError as error:
-            self.mailbox.put(Failed(error, self._usage()))
+            request = self.request
+            written = renamed(as_written(error, request.prompt), request.field_names)
+            self.mailbox.put(Failed(written, self._usage()))
         except TimeoutError:
             self.mailbox.put(
                 Failed(DeadlineExceededError("The deadline passed before the end."), self._usage())
@@ -123,23 +124,37 @@ class Generation:
                 choice.close()
 
     async def _admitted(self) -> None:
-        model = self.request.model
-        async with self._admission.place(self._queue_timeout_s) as ahead:
-            self._mark("admitted")
+        try:
+            failure = await self._placed()
+        finally:
+            usage = self._usage()
+            if self._begun:  # else the key pays nothing
+                self._seat.used(usage.prompt_tokens + usage.completion_tokens)
+            self._seat.close()  # before the client hears of the end
+        if isinstance(failure, GenerationConflictError):  # which the worker told in its own words
+            raise conflict(self.request.generation_id)
+        if failure is not None:
+            raise failure
+        end = self._finished()
+        if end.timed_out_unheard:
+            raise DeadlineExceededError("The deadline passed before the first token.")
+        self.mailbox.put(end)
+
+    async def _placed(self) -> ServiceError | None:
+        """Wait for a place and run there; returns what failed on a worker, None where all went well."""
+        async with self._seat.place(self.request) as ahead:
+            self._marks.mark("admitted")
             rendered = await self._rendering.render()
             self._prompt_tokens = len(rendered.token_ids)
-            with self._placement.worker(model) as worker:
-                self._room(worker, rendered)
+            with self._placement.worker(self.request.model) as worker:
+                room = self._room(worker, rendered)
+                self._seat.rendered(self.request, self._prompt_tokens, room)
                 self._open_texts(rendered)
                 self._accept(ahead)
                 failure = await self._attempt(worker, rendered)
             if isinstance(failure, _MOVABLE) and not self._begun:
                 failure = await self._elsewhere(worker, rendered, failure)
-        if isinstance(failure, GenerationConflictError):  # which the worker told in its own words
-            raise conflict(self.request.generation_id)
-        if failure is not None:
-            raise failure
-        self.mailbox.put(self._finished())
+            return failure
 
     def _room(self, worker: Worker, rendered: Rendered) -> int:
         """Tokens that the answer may have at most. Raises where the prompt does not fit."""
@@ -192,7 +207,7 @@ class Generation:
         max_tokens = self._room(worker, rendered)
         failure = await self._push(worker, rendered)
         if failure is None:
-            self._mark("rendered")
+            self._marks.mark("rendered")
             failure = await self._steps(worker, rendered, max_tokens)
         if isinstance(failure, FeaturesMissingError) and rendered.feature_digests:
             # Nothing was sampled. The worker's store is bounded too; once more is enough.
@@ -257,7 +272,7 @@ class Generation:
         if output.reasoning:
             self.mailbox.put(Reasoning(index, output.reasoning))
         if output.text:
-            self.mailbox.put(Text(index, output.text))
+            self.mailbox.put(Text(index, output.text, output.logprobs))
         if output.action is not None:
             self.mailbox.put(output.action)
         if output.finished and all(choice.end is not None for choice in self._choices):
@@ -269,26 +284,16 @@ class Generation:
 
     def first_token(self) -> None:
         """Note when the first token came from the worker."""
-        self._marks_s.setdefault("first", self._clock())
+        self._marks.mark("first")
 
     def _finished(self) -> Finished:
         cancelled = Finish.CANCELLED
         ends = [choice.end or ChoiceEnd(choice.index, cancelled) for choice in self._choices]
-        self._mark("ended")
-        return Finished(ends or [ChoiceEnd(0, cancelled)], self._usage(), self._timings())
+        return Finished(ends or [ChoiceEnd(0, cancelled)], self._usage(), self._marks.timings())
 
     def _usage(self) -> Usage:
         completion = sum(choice.completion_tokens for choice in self._choices)
         return Usage(self._prompt_tokens, completion, self._cached_tokens)
-
-    def _timings(self) -> Timings:
-        names = ("asked", "admitted", "rendered", "first", "ended")
-        end_s = self._marks_s["ended"]
-        marks = [self._marks_s.get(name, end_s) for name in names]
-        return Timings(*(after - before for before, after in pairwise(marks)))
-
-    def _mark(self, name: str) -> None:
-        self._marks_s[name] = self._clock()
 
     def _remaining_s(self) -> float:
         return max(self.request.deadline_s - self._clock(), 0.0)

@@ -43,7 +43,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
             context.time_remaining() or self._generation_timeout_s, self._generation_timeout_s
         )
         deadline_s = time.monotonic() + remaining_s
-        model = self._pool.model(request.model).name
+        model = self._pool.model(request.model, caller_of(context)).name
         generation = wire.generation_request(request, model, caller_of(context), deadline_s)
         accepted = False
         async with aclosing(self._registry.stream(generation)) as events:
@@ -76,7 +76,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
         self, request: inference_pb2.CountTokensRequest, context: _Context
     ) -> inference_pb2.CountTokensResponse:
         """Render a conversation, and count what came of it."""
-        model = self._pool.model(request.model)
+        model = self._pool.model(request.model, caller_of(context))
         conversation = token_wire.conversation(request)
         tokenizer = self._pool.renderer(model.name)
         rendered = await tokenizer.render(conversation, self._limit_s(context))
@@ -86,17 +86,22 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
         self, request: inference_pb2.TokenizeTextRequest, context: _Context
     ) -> inference_pb2.TokenizeTextResponse:
         """Ids of a plain text."""
-        model = self._pool.model(request.model)
+        model = self._pool.model(request.model, caller_of(context))
         check_text(request.text)
         tokenizer = self._pool.renderer(model.name)
-        ids = await tokenizer.tokenize(request.text, self._limit_s(context))
+        ids = await tokenizer.tokenize(
+            request.text,
+            self._limit_s(context),
+            request.parse_special_tokens,
+            request.add_special_tokens,
+        )
         return await token_wire.ids(ids, model.context_tokens)
 
     async def Detokenise(
         self, request: inference_pb2.DetokeniseIdsRequest, context: _Context
     ) -> inference_pb2.DetokeniseIdsResponse:
         """Text of ids."""
-        model = self._pool.model(request.model)
+        model = self._pool.model(request.model, caller_of(context))
         check_id_count(request.token_ids)
         text = await self._pool.renderer(model.name).decode_tokens(
             request.token_ids, request.skip_special_tokens, self._limit_s(context)
@@ -125,10 +130,14 @@ class ModelServicer(model_pb2_grpc.ModelServiceServicer):
         self, request: model_pb2.ListModelsRequest, context: _Context
     ) -> model_pb2.ListModelsResponse:
         """The models, the default one first."""
-        return model_pb2.ListModelsResponse(models=map(wire.model, self._pool.models()))
+        return model_pb2.ListModelsResponse(
+            models=map(wire.model, self._pool.models(caller_of(context)))
+        )
 
     async def GetModel(
         self, request: model_pb2.GetModelRequest, context: _Context
     ) -> model_pb2.GetModelResponse:
         """One model, by name or alias."""
-        return model_pb2.GetModelResponse(model=wire.model(self._pool.model(request.name)))
+        return model_pb2.GetModelResponse(
+            model=wire.model(self._pool.model(request.name, caller_of(context)))
+        )

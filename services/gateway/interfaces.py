@@ -1,12 +1,12 @@
 """What the relay needs of a tokenizer and of a worker, without gRPC: the clients implement it, tests can too."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeAlias
 
 from services.gateway.caller import Caller
-from services.gateway.events import Action, Finish
+from services.gateway.events import Action, Finish, PositionLogprobs
 from services.runtime.errors import ServiceError
 
 
@@ -28,6 +28,18 @@ class Conversation:
 
     messages: Sequence[Any]
     render_options: Any
+
+
+@dataclass(frozen=True)
+class RawPrompt:
+    """A prompt as it is, without messages and template."""
+
+    content: str | Sequence[int]
+    """A text, in which control tokens become their ids, or token ids."""
+    add_special_tokens: bool
+    """With a text: puts before it what the tokenizer puts before every text."""
+    field: str
+    """Where the client wrote it, as errors name it."""
 
 
 @dataclass(frozen=True)
@@ -53,11 +65,20 @@ class GenerationRequest:
     priority: int
     deadline_s: float
     """On the gateway's monotonic clock."""
+    prompt: RawPrompt | None = None
+    """In place of messages and render_options."""
+    field_names: Mapping[str, str] = field(default_factory=dict)
+    """What the contract calls a field -> what this request's client called it, for errors."""
 
     @property
     def owner(self) -> str:
         """Whose generation it is."""
         return self.caller.owner
+
+    def allowed(self) -> "GenerationRequest":
+        """As the caller's key may ask for it: a priority that is too urgent for it becomes its most urgent one."""
+        first = self.caller.limits.first_priority
+        return self if self.priority >= first else replace(self, priority=first)
 
 
 @dataclass(frozen=True)
@@ -94,6 +115,8 @@ class TextOutput:
     stop_match: str
     end_tag: bool
     action: Action | None
+    logprobs: Sequence[PositionLogprobs] = ()
+    """Of the tokens whose last character is in `text`, where they were sent."""
 
 
 TextSink: TypeAlias = Callable[[TextOutput | ServiceError], None]
@@ -103,8 +126,17 @@ TextSink: TypeAlias = Callable[[TextOutput | ServiceError], None]
 class TextStream(Protocol):
     """The text side of one choice."""
 
-    def send(self, token_ids: Sequence[int], last: bool) -> None:
-        """Queue ids; never waits. With `last` the remaining text is flushed."""
+    def send(
+        self,
+        token_ids: Sequence[int],
+        last: bool,
+        logprobs: Sequence[PositionLogprobs | None] = (),
+    ) -> None:
+        """Queue ids; never waits. With `last` the remaining text is flushed.
+
+        Args:
+            logprobs: one for each id, or none; they come back with the text. None where nobody will look at it.
+        """
 
     def close(self) -> None:
         """Forget it; the sink is not called again. Idempotent."""
@@ -134,8 +166,19 @@ class Tokenizer(Protocol):
     async def push_features(self, digests: Sequence[bytes], worker: str, timeout_s: float) -> None:
         """Send tensors to a worker. Raises FeaturesMissingError where they are gone: render again."""
 
-    async def tokenize(self, text: str, timeout_s: float) -> Sequence[int]:
-        """Ids of a plain text. Raises ServiceError, naming `text`."""
+    async def tokenize(
+        self,
+        text: str,
+        timeout_s: float,
+        parse_special_tokens: bool = False,
+        add_special_tokens: bool = False,
+    ) -> Sequence[int]:
+        """Ids of a plain text. Raises ServiceError, naming `text`.
+
+        Args:
+            parse_special_tokens: control tokens spelt in it become their ids.
+            add_special_tokens: put before it what the tokenizer puts before every text.
+        """
 
     async def decode_tokens(
         self, token_ids: Sequence[int], skip_special_tokens: bool, timeout_s: float
@@ -156,6 +199,8 @@ class WorkerTokens:
 
     choice_index: int
     token_ids: Sequence[int]
+    logprobs: Sequence[PositionLogprobs] = ()
+    """One for each id, or none; without the tokens' bytes."""
 
 
 @dataclass(frozen=True)

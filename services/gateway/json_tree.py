@@ -13,6 +13,16 @@ from services.runtime.errors import InvalidArgumentError
 
 MAX_DEPTH = 16
 """Lists and objects inside each other; google.protobuf.Struct would take 32."""
+_SHOWN_BYTES = 60
+ABSENT = msgspec.Raw(b"null")
+"""The default of a field that the body's parser skips."""
+
+
+def is_absent(value: Any) -> bool:
+    """Whether a field was left out or is null, skipped or not."""
+    return value is None or (
+        isinstance(value, msgspec.Raw) and bytes(memoryview(value)[:4]) == b"null"
+    )
 
 
 def read_tree(
@@ -28,7 +38,8 @@ def read_tree(
         depth: how many lists and objects may be inside each other.
 
     Raises:
-        InvalidArgumentError: too large, too deep, of another type, or with a number that no double holds.
+        InvalidArgumentError: too large, too deep, of another type, with a number that no double holds, or text that is
+            no Unicode.
     """
     size = len(memoryview(raw))
     if size > limit_bytes:
@@ -37,12 +48,28 @@ def read_tree(
         value = msgspec.json.decode(raw, type=kind)
     except msgspec.ValidationError as error:
         problem = str(error).partition(" - at ")[0]
-        limit = expectation(problem) or "valid"
-        raise InvalidArgumentError(field, msgspec.json.decode(raw), limit) from None
+        limit = expectation(problem) or "made of numbers that a double can hold"
+        raise InvalidArgumentError(field, shown(raw), limit) from None
     except RecursionError:
         raise InvalidArgumentError(field, "<deeply nested>", f"at most {depth} deep") from None
+    except (msgspec.DecodeError, UnicodeError):  # the parser skips over broken text
+        raise InvalidArgumentError(
+            field, _beginning(raw), "UTF-8 without lone surrogates"
+        ) from None
     _check(field, value, depth)
     return value
+
+
+def shown(raw: msgspec.Raw) -> Any:
+    """What a field holds, for the words of an error; its beginning where nothing can hold it."""
+    try:
+        return msgspec.json.decode(raw)
+    except (msgspec.DecodeError, UnicodeError):  # a number that no double holds, or broken text
+        return _beginning(raw)
+
+
+def _beginning(raw: msgspec.Raw) -> str:
+    return bytes(memoryview(raw)[:_SHOWN_BYTES]).decode("utf-8", "replace")
 
 
 def _check(field: str, tree: Any, limit: int) -> None:

@@ -5,12 +5,15 @@ import asyncio
 from services.gateway.events import Event, Failed, Finished, Numbered, Reasoning, Text
 from services.gateway.observer import EventSink, ignore
 
+MERGED_LOGPROBS = 256
+"""Positions in one event: with 20 likeliest tokens each, that is some 100 KiB."""
+
 
 class Mailbox:
     """A one-reader mailbox of numbered events.
 
     `put` never waits: what it may hold is bounded by the generation's max_tokens, since neighbouring text of one
-    choice becomes one event. A reader that keeps up gets every piece by itself, the first one at once.
+    choice becomes one event, as long as it has no more than MERGED_LOGPROBS log-probabilities. A reader that keeps up gets every piece by itself, the first one at once.
 
     Args:
         observe: told of every event that is taken.
@@ -49,11 +52,20 @@ class Mailbox:
         return events
 
 
+def _merge_texts(before: Text, after: Text) -> Text | None:
+    if before.logprobs or after.logprobs:
+        logprobs = (*before.logprobs, *after.logprobs)
+        if len(logprobs) > MERGED_LOGPROBS:
+            return None
+        return Text(before.choice_index, before.text + after.text, logprobs)
+    return Text(before.choice_index, before.text + after.text)
+
+
 def _merge(before: Event, after: Event) -> Event | None:
     """One event for two neighbours, or None where they must stay two."""
     if isinstance(before, Text) and isinstance(after, Text):
         if before.choice_index == after.choice_index:
-            return Text(before.choice_index, before.text + after.text)
+            return _merge_texts(before, after)
     elif (
         isinstance(before, Reasoning)
         and isinstance(after, Reasoning)

@@ -1,10 +1,12 @@
 """Chat completion bodies, streamed and not, exactly as OpenAI's clients read them (docs/openai.md has the rules)."""
 
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
 
-from services.gateway.events import ChoiceEnd, Finish, Usage
+from services.gateway.events import ChoiceEnd, Finish, PositionLogprobs, Usage
+from services.gateway.openai_logprobs import ChoiceLogprobs, shown_tokens
 from services.runtime.errors import ServiceError
 
 DONE = b"data: [DONE]\n\n"
@@ -48,6 +50,7 @@ class ChunkChoice(msgspec.Struct):
     index: int
     delta: Delta
     finish_reason: str | None = None
+    logprobs: ChoiceLogprobs | msgspec.UnsetType = msgspec.UNSET
 
 
 class Chunk(msgspec.Struct, omit_defaults=True):
@@ -76,7 +79,7 @@ class AnswerChoice(msgspec.Struct):
     index: int
     message: AnswerMessage
     finish_reason: str
-    logprobs: None = None
+    logprobs: ChoiceLogprobs | None = None
 
 
 class Answer(msgspec.Struct):
@@ -143,19 +146,23 @@ class ChunkWriter:
         self._head = (completion_id, "chat.completion.chunk", created, model)
         self._begun: set[int] = set()
 
-    def text(self, index: int, text: str) -> bytes:
-        """Text of the answer."""
-        return self._chunk(index, Delta(self._role(index), content=text))
+    def text(self, index: int, text: str, logprobs: Sequence[PositionLogprobs] = ()) -> bytes:
+        """Text of the answer; its log-probabilities only where there are any."""
+        choice = ChunkChoice(index, Delta(self._role(index), content=text))
+        if logprobs:
+            choice.logprobs = ChoiceLogprobs(shown_tokens(logprobs))
+        return self._chunk(choice)
 
     def reasoning(self, index: int, text: str) -> bytes:
         """Text of the thought."""
-        return self._chunk(index, Delta(self._role(index), reasoning_content=text, reasoning=text))
+        delta = Delta(self._role(index), reasoning_content=text, reasoning=text)
+        return self._chunk(ChunkChoice(index, delta))
 
     def end(self, end: ChoiceEnd) -> bytes:
         """The reason, after an empty text where there was none at all."""
         index = end.choice_index
         first = self.text(index, "") if index not in self._begun else b""
-        return first + self._chunk(index, Delta(), _FINISH[end.reason])
+        return first + self._chunk(ChunkChoice(index, Delta(), _FINISH[end.reason]))
 
     def usage(self, usage: Usage) -> bytes:
         """The last chunk, only for who asked."""
@@ -167,21 +174,36 @@ class ChunkWriter:
         self._begun.add(index)
         return "assistant"
 
-    def _chunk(self, index: int, delta: Delta, reason: str | None = None) -> bytes:
-        return sse(Chunk(*self._head, choices=[ChunkChoice(index, delta, reason)]))
+    def _chunk(self, choice: ChunkChoice) -> bytes:
+        return sse(Chunk(*self._head, choices=[choice]))
 
 
 class AnswerBuilder:
-    """The whole answer, gathered from its pieces."""
+    """The whole answer, gathered from its pieces.
 
-    def __init__(self, completion_id: str, created: int, model: str, choice_count: int) -> None:
+    Args:
+        with_logprobs: they were asked for.
+    """
+
+    def __init__(
+        self,
+        completion_id: str,
+        created: int,
+        model: str,
+        choice_count: int,
+        with_logprobs: bool = False,
+    ) -> None:
         self._head = (completion_id, "chat.completion", created, model)
         self._texts: list[list[str]] = [[] for _ in range(choice_count)]
         self._thoughts: list[list[str]] = [[] for _ in range(choice_count)]
+        self._logprobs: list[list[msgspec.Raw]] = [[] for _ in range(choice_count)]
+        self._with_logprobs = with_logprobs
 
-    def text(self, index: int, text: str) -> None:
+    def text(self, index: int, text: str, logprobs: Sequence[PositionLogprobs] = ()) -> None:
         """Text of the answer."""
         self._texts[index].append(text)
+        if logprobs:
+            self._logprobs[index].extend(shown_tokens(logprobs))
 
     def reasoning(self, index: int, text: str) -> None:
         """Text of the thought."""
@@ -195,4 +217,5 @@ class AnswerBuilder:
         index = end.choice_index
         thought = "".join(self._thoughts[index]) or None
         message = AnswerMessage("assistant", "".join(self._texts[index]), thought, thought)
-        return AnswerChoice(index, message, _FINISH[end.reason])
+        logprobs = ChoiceLogprobs(self._logprobs[index]) if self._with_logprobs else None
+        return AnswerChoice(index, message, _FINISH[end.reason], logprobs)

@@ -1,7 +1,8 @@
 """The text of one choice, pinned to one detokeniser, and rebuilt on the next one from its ids when that one goes.
 
 A text is a function of its options and its ids, however they were cut, and grows at its end only. So another
-detokeniser that is given all ids so far makes the same text again, and what the client has of it is dropped by length.
+detokeniser that is given all ids so far makes the same text again, and what the client has of it is dropped by length,
+its log-probabilities by number.
 """
 
 import asyncio
@@ -10,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
+from services.gateway.events import PositionLogprobs
 from services.gateway.interfaces import (
     Detokeniser,
     TextOptions,
@@ -17,6 +19,7 @@ from services.gateway.interfaces import (
     TextSink,
     TextStream,
 )
+from services.gateway.kept_logprobs import KeptLogprobs
 from services.runtime.errors import InternalError, ServiceError, UnavailableError
 from services.runtime.logs import get_logger
 
@@ -37,7 +40,8 @@ class Detokenisers(Protocol):
 
 
 class PinnedText:
-    """See interfaces.TextStream. Keeps the choice's ids, 4 bytes each, at most max_tokens of them.
+    """See interfaces.TextStream. Keeps the choice's ids, 4 bytes each, at most max_tokens of them, and the
+    log-probabilities that have not come back yet.
 
     When its detokeniser's stream breaks, it opens the text again on another one, or on the same when that is back, and
     sends all ids. Meanwhile the worker goes on, and new ids join the others. Where nobody comes back in time, the sink
@@ -62,6 +66,7 @@ class PinnedText:
         self._options, self._choice_index, self._sink = options, choice_index, sink
         self._rebuilt = rebuilt
         self._ids = array("I")
+        self._logprobs = KeptLogprobs()
         self._last = False
         self._text_length = self._reasoning_length = 0  # that the sink has
         self._skip_text = self._skip_reasoning = 0  # of it, still to come again
@@ -71,12 +76,19 @@ class PinnedText:
         self._stream: TextStream | None = None
         self._open(detokenisers.choose())
 
-    def send(self, token_ids: Sequence[int], last: bool) -> None:
+    def send(
+        self,
+        token_ids: Sequence[int],
+        last: bool,
+        logprobs: Sequence[PositionLogprobs | None] = (),
+    ) -> None:
         """Queue ids; while there is no stream they are kept for the next one."""
         self._ids.extend(token_ids)
+        if logprobs:
+            self._logprobs.add(logprobs)
         self._last = self._last or last
         if self._stream is not None:
-            self._stream.send(token_ids, last)
+            self._stream.send(token_ids, last, logprobs)
 
     def close(self) -> None:
         """Forget the text here and there. Idempotent."""
@@ -92,7 +104,7 @@ class PinnedText:
         self._skip_text, self._skip_reasoning = self._text_length, self._reasoning_length
         self._stream = detokeniser.open_text(self._options, self._choice_index, self._take)
         if self._ids or self._last:
-            self._stream.send(self._ids, self._last)
+            self._stream.send(self._ids, self._last, self._logprobs.again())
 
     def _take(self, output: TextOutput | ServiceError) -> None:
         if isinstance(output, ServiceError):
@@ -102,6 +114,9 @@ class PinnedText:
             else:
                 self._sink(output)
             return
+        if output.logprobs:
+            new = self._logprobs.new(output.logprobs, self._ids)
+            output = replace(output, logprobs=new)
         if self._give_up_s is not None:
             output = self._unknown_part(output)
             if not (output.text or output.reasoning or output.finished):

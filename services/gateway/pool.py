@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from random import Random
 
+from services.gateway.caller import Caller
 from services.gateway.changes import Changes
 from services.gateway.detokenisers import RETRY_DELAY_S, ModelDetokenisers
 from services.gateway.interfaces import TextOptions, TextSink, TextStream, Tokenizer, Worker
@@ -166,8 +167,11 @@ class Pool:
     def _model_names(self) -> list[str]:
         return list(dict.fromkeys(w.status.model for w in self.workers if w.status.model))
 
-    def models(self) -> list[ServedModel]:
-        """The models seen so far, the default one first; only it has the aliases."""
+    def models(self, caller: Caller) -> list[ServedModel]:
+        """The models seen so far that the caller may use, the default one first; only it has the aliases."""
+        return [model for model in self._models() if _may_use(caller, model)]
+
+    def _models(self) -> list[ServedModel]:
         found: list[ServedModel] = []
         for name in self._model_names():
             workers = [w for w in self.workers if w.status.model == name]
@@ -185,12 +189,15 @@ class Pool:
             )
         return found
 
-    def model(self, name: str) -> ServedModel:
-        """A model by name or alias; empty: the default. Raises ModelNotFoundError."""
-        models = self.models()
-        if not models:
+    def model(self, name: str, caller: Caller) -> ServedModel:
+        """A model by name or alias; empty: the caller's default.
+
+        Raises ModelNotFoundError, for one that the caller may not use as for one that is none: the same words.
+        """
+        if not self._model_names():
             raise UnavailableError("No worker has begun to serve yet.", retry_delay_s=RETRY_DELAY_S)
-        if not name:
+        models = self.models(caller)
+        if not name and models:
             return models[0]
         for model in models:
             if name == model.name or name in model.aliases:
@@ -212,3 +219,7 @@ class Pool:
             *(w.upstream for w in self.workers),
         ):
             await upstream.close()
+
+
+def _may_use(caller: Caller, model: ServedModel) -> bool:
+    return caller.models is None or not caller.models.isdisjoint((model.name, *model.aliases))

@@ -3,11 +3,12 @@
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 
+from services.gateway.admission import Admission
+from services.gateway.call_entry import entry_of_call
 from services.gateway.events import Failed, Finished, Numbered
 from services.gateway.generation import Generation, conflict
 from services.gateway.interfaces import GenerationRequest, Placement
 from services.gateway.observer import Observer, Unobserved
-from services.runtime.admission import Admission
 from services.runtime.errors import UnavailableError
 
 CANCEL_TIMEOUT_S = 5.0
@@ -22,12 +23,11 @@ class Registry:
         placement: Placement,
         admission: Admission,
         clock: Callable[[], float],
-        queue_timeout_s: float,
         render_timeout_s: float,
         observer: Observer | None = None,
     ) -> None:
         self._placement, self._admission, self._clock = placement, admission, clock
-        self._queue_timeout_s, self._render_timeout_s = queue_timeout_s, render_timeout_s
+        self._render_timeout_s = render_timeout_s
         self._observer = observer or Unobserved()
         self._tasks: dict[tuple[str, str], asyncio.Task[None]] = {}
         self._generations: dict[tuple[str, str], Generation] = {}
@@ -41,19 +41,21 @@ class Registry:
     async def stream(self, request: GenerationRequest) -> AsyncGenerator[Numbered, None]:
         """Run a generation and yield its events; closing the generator cancels it and frees its slot.
 
-        Raises GenerationConflictError where the owner has one of this id running.
+        Raises GenerationConflictError where the owner has one of this id running; what admission raises where the call
+        has no seat for it yet.
         """
         if self._closed:
             raise UnavailableError("This gateway is shutting down.", retry_delay_s=1.0)
         key = (request.owner, request.generation_id)
         if key in self._tasks:
             raise conflict(request.generation_id)
+        entry = entry_of_call()
+        seat = self._admission.take_seat(request.caller) if entry is None else entry.seat()
         generation = Generation(
-            request,
+            request.allowed(),
             self._placement,
-            self._admission,
+            seat,
             self._clock,
-            self._queue_timeout_s,
             self._render_timeout_s,
             self._observer.begin(request.model),
         )
@@ -68,6 +70,7 @@ class Registry:
         finally:
             task.cancel()
             await asyncio.wait((task,), timeout=CANCEL_TIMEOUT_S)
+            seat.close()
             del self._tasks[key], self._generations[key]
 
     def cancel(self, owner: str, generation_id: str) -> bool:

@@ -55,9 +55,12 @@ class Rendering:
         await self._renderer.push_features(digests, worker, self._remaining_s(deadline_s))
 
     async def _render(self, deadline_s: float) -> Rendered:
+        prompt = self._request.prompt
+        if prompt is not None and not isinstance(prompt.content, str):
+            return _raw(prompt.content)
         self._renderer = self._placement.renderer(self._request.model)
         try:
-            return await self._renderer.render(self._request, self._remaining_s(deadline_s))
+            return await self._ask(deadline_s)
         except (UnavailableError, OverloadedError) as error:
             return await self._render_elsewhere(error, deadline_s)
 
@@ -76,7 +79,26 @@ class Rendering:
             reason=error.reason.value,
             upstream=self._renderer.name,
         )
-        return await self._renderer.render(self._request, self._remaining_s(deadline_s))
+        return await self._ask(deadline_s)
+
+    async def _ask(self, deadline_s: float) -> Rendered:
+        """What the chosen renderer makes of the messages, or of a text."""
+        prompt, limit_s = self._request.prompt, self._remaining_s(deadline_s)
+        if prompt is None or not isinstance(prompt.content, str):
+            return await self._renderer.render(self._request, limit_s)
+        return _raw(
+            await self._renderer.tokenize(
+                prompt.content,
+                limit_s,
+                parse_special_tokens=True,
+                add_special_tokens=prompt.add_special_tokens,
+            )
+        )
 
     def _remaining_s(self, deadline_s: float) -> float:
         return max(deadline_s - self._clock(), LEAST_TIMEOUT_S)
+
+
+def _raw(token_ids: Sequence[int]) -> Rendered:
+    """A prompt that no template made: what follows it is text, not a thought to split off."""
+    return Rendered(token_ids, (), (), thinking_closed=True)

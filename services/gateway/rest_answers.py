@@ -5,6 +5,7 @@ non-OK gRPC status; the edge turns the metadata into the HTTP status. After the 
 event, because an HTTP/1.1 client takes a bare end for success.
 """
 
+import math
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Any, TypeAlias
@@ -13,12 +14,19 @@ import grpc
 from google.api import httpbody_pb2
 from grpc import aio
 
+from services.gateway.call_headers import answer_headers
 from services.gateway.openai_response import encode, error_body, sse
+from services.runtime.error_table import Reason
 from services.runtime.errors import InternalError, ServiceError
 from services.runtime.status import from_rpc_error
 
 PREFIX = "/hotline.v1.OpenAIService/"
 JSON, EVENT_STREAM = "application/json", "text/event-stream"
+STREAM_METADATA = (
+    ("cache-control", "no-cache, no-transform"),
+    ("x-accel-buffering", "no"),
+)
+"""Headers of an event stream: no proxy may buffer or change it."""
 
 _Context: TypeAlias = "aio.ServicerContext[Any, Any]"
 _Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any] | None"
@@ -48,8 +56,12 @@ class RestInterceptor(aio.ServerInterceptor):
         if handler is None or not handler_call_details.method.startswith(PREFIX):
             wrapped: _Handler = handler
             return wrapped
-        return grpc.unary_stream_rpc_method_handler(
-            _with_error_body(handler.unary_stream),
+        # With a stream of requests: a refusal that reads none of them.
+        build = grpc.unary_stream_rpc_method_handler
+        if handler.request_streaming:
+            build = grpc.stream_stream_rpc_method_handler
+        return build(
+            _with_error_body(handler.stream_stream or handler.unary_stream),
             handler.request_deserializer,
             handler.response_serializer,
         )
@@ -62,7 +74,12 @@ def _with_error_body(behaviour: _Stream) -> _Stream:
             bodies: Any = behaviour(request, context)
             async with aclosing(bodies):
                 async for body in bodies:
-                    begun = True
+                    if not begun:
+                        # Not before: until the first piece an error can still be a status of its own.
+                        begun = True
+                        headers = _headers(body)
+                        if headers:
+                            await context.send_initial_metadata(headers)
                     yield body
         # The client must hear of every failure in its own words; the error interceptor logs it and ends the call.
         except Exception as raised:
@@ -70,11 +87,16 @@ def _with_error_body(behaviour: _Stream) -> _Stream:
             if begun:
                 yield stream_body(sse(error_body(error)))
             else:
-                await context.send_initial_metadata(_metadata(error))
+                await context.send_initial_metadata((*_metadata(error), *answer_headers()))
                 yield json_body(encode(error_body(error)))
             raise
 
     return call
+
+
+def _headers(first: httpbody_pb2.HttpBody) -> tuple[tuple[str, str], ...]:
+    streamed = first.content_type == EVENT_STREAM
+    return (*(STREAM_METADATA if streamed else ()), *answer_headers())
 
 
 def _service_error(raised: Exception) -> ServiceError:
@@ -87,6 +109,8 @@ def _service_error(raised: Exception) -> ServiceError:
 
 def _metadata(error: ServiceError) -> tuple[tuple[str, str], ...]:
     status = ("x-http-status", str(error.row.http_status))
+    if error.reason is Reason.UNAUTHENTICATED:
+        return (status, ("www-authenticate", "Bearer"))  # RFC 9110: a 401 says how to do better
     if error.retry_delay_s is None:
         return (status,)
-    return (status, ("retry-after", str(max(1, round(error.retry_delay_s)))))
+    return (status, ("retry-after", str(max(1, math.ceil(error.retry_delay_s)))))

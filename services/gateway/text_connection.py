@@ -13,8 +13,9 @@ from google.protobuf import json_format
 from grpc import aio
 from hotline.v1 import tokenizer_pb2, tokenizer_pb2_grpc
 
-from services.gateway.events import Action
+from services.gateway.events import Action, PositionLogprobs
 from services.gateway.interfaces import TextOptions, TextOutput, TextSink
+from services.gateway.logprob_wire import messages, packed
 from services.runtime.errors import InternalError, ServiceError, UnavailableError
 from services.runtime.logs import get_logger
 
@@ -49,13 +50,20 @@ class TextHandle:
         """Ended, closed or broken: nothing is sent or told any more."""
         self._opened = False
         self._ids: list[int] = []
+        self._logprobs: list[PositionLogprobs | None] = []
         self._last = False
 
-    def send(self, token_ids: Sequence[int], last: bool) -> None:
+    def send(
+        self,
+        token_ids: Sequence[int],
+        last: bool,
+        logprobs: Sequence[PositionLogprobs | None] = (),
+    ) -> None:
         """Queue ids."""
         if self.done:
             return
         self._ids.extend(token_ids)
+        self._logprobs.extend(logprobs)
         self._last = last
         if not self.queued:
             self._connection.queue(self)
@@ -65,6 +73,7 @@ class TextHandle:
         if not self.done:
             self.done = True
             self._ids.clear()
+            self._logprobs.clear()
             self._connection.forget(self)
             if self._opened and not self.queued:
                 self._connection.queue(self)
@@ -95,6 +104,9 @@ class TextHandle:
             self._ids, self._last = [], False
         if ids or last:
             tokens = tokenizer_pb2.DetokeniseTokens(token_ids=ids, last=last)
+            if self._logprobs:
+                tokens.logprobs.extend(messages(self._logprobs[: len(ids)]))
+                del self._logprobs[: len(ids)]
             inputs.append(_Input(handle=number, tokens=tokens))
         return len(ids)
 
@@ -239,4 +251,5 @@ def _text_output(output: tokenizer_pb2.DetokeniseOutput, choice_index: int) -> T
         stop_match=output.stop_match,
         end_tag=output.end_tag,
         action=action,
+        logprobs=packed(output.logprobs) if output.logprobs else (),
     )

@@ -82,9 +82,19 @@ class TokenizerClient:
             sum(placement.length for placement in features),
         )
 
-    async def tokenize(self, text: str, timeout_s: float) -> Sequence[int]:
+    async def tokenize(
+        self,
+        text: str,
+        timeout_s: float,
+        parse_special_tokens: bool = False,
+        add_special_tokens: bool = False,
+    ) -> Sequence[int]:
         """See interfaces.Tokenizer."""
-        request = tokenizer_pb2.TokenizeRequest(text=text)
+        request = tokenizer_pb2.TokenizeRequest(
+            text=text,
+            parse_special_tokens=parse_special_tokens,
+            add_special_tokens=add_special_tokens,
+        )
         call = self._stub.Tokenize(request, timeout=timeout_s, metadata=request_metadata())
         return (await self._answer(call)).token_ids
 

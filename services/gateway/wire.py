@@ -4,7 +4,7 @@ import re
 import uuid
 
 from google.protobuf import duration_pb2, struct_pb2, timestamp_pb2
-from hotline.v1 import error_pb2, generation_pb2, inference_pb2, model_pb2, sampling_pb2
+from hotline.v1 import error_pb2, generation_pb2, inference_pb2, model_pb2
 
 from services.gateway.caller import Caller
 from services.gateway.events import (
@@ -22,15 +22,13 @@ from services.gateway.events import (
     Usage,
 )
 from services.gateway.interfaces import GenerationRequest
-from services.gateway.parameters import (
-    check_conversation_size,
-    check_logit_bias,
-    check_ranges,
-    check_stops,
-)
+from services.gateway.logprob_wire import messages
+from services.gateway.parameters import check_conversation_size
 from services.gateway.pool import ServedModel
+from services.gateway.prompt_wire import raw_prompt
+from services.gateway.sampling_wire import check_sampling
 from services.runtime.errors import InvalidArgumentError, UnimplementedError
-from services.runtime.sampling_ranges import PRIORITIES, SAMPLING_RANGES
+from services.runtime.sampling_ranges import PRIORITIES
 
 MAX_RENDER_BYTES = 160 * 1024
 """Template variables and tools."""
@@ -65,7 +63,9 @@ def generation_request(
         raise UnimplementedError("session_id (sessions)")
     if not PRIORITIES.holds(request.priority):
         raise InvalidArgumentError("priority", request.priority, str(PRIORITIES))
-    check_conversation(request)
+    prompt = raw_prompt(request)
+    if prompt is None:
+        check_conversation(request)
     sampling = request.sampling
     check_sampling(sampling)
     return GenerationRequest(
@@ -77,11 +77,12 @@ def generation_request(
         sampling=sampling,
         choice_count=sampling.n if sampling.HasField("n") else 1,
         stop=tuple(sampling.stop),
-        split_reasoning=request.render.split_reasoning,
+        split_reasoning=request.render.split_reasoning and prompt is None,
         ignore_eos=sampling.ignore_eos,
         max_tokens=sampling.max_tokens if sampling.HasField("max_tokens") else None,
         priority=request.priority,
         deadline_s=deadline_s,
+        prompt=prompt,
     )
 
 
@@ -96,16 +97,6 @@ def check_conversation(
         raise InvalidArgumentError("render", f"{size} bytes", f"at most {MAX_RENDER_BYTES} bytes")
 
 
-def check_sampling(sampling: sampling_pb2.SamplingParameters) -> None:
-    """Raises InvalidArgumentError naming `sampling.<field>`."""
-    values = {name: getattr(sampling, name) for name in SAMPLING_RANGES if sampling.HasField(name)}  # type: ignore[arg-type]
-    check_ranges(values, prefix="sampling.")
-    check_stops("sampling.stop", sampling.stop)
-    check_logit_bias("sampling.logit_bias", sampling.logit_bias)
-    if sampling.HasField("logprobs"):
-        raise UnimplementedError("sampling.logprobs")
-
-
 def event(numbered: Numbered) -> generation_pb2.GenerationEvent:
     """One event for a native client."""
     message = _event(numbered.event)
@@ -116,8 +107,10 @@ def event(numbered: Numbered) -> generation_pb2.GenerationEvent:
 def _event(event: Event) -> generation_pb2.GenerationEvent:
     message = generation_pb2.GenerationEvent(choice_index=getattr(event, "choice_index", 0))
     match event:
-        case Text(text=text):
+        case Text(text=text, logprobs=logprobs):
             message.text.text = text
+            if logprobs:
+                message.text.logprobs.extend(messages(logprobs))
         case Reasoning(text=text):
             message.reasoning.text = text
         case Accepted():

@@ -13,6 +13,7 @@ from hotline.v1 import worker_pb2, worker_pb2_grpc
 
 from services.gateway import worker_wire
 from services.gateway.interfaces import Load, WorkerEvent, WorkerSink, WorkerStarted, WorkerTokens
+from services.gateway.logprob_wire import packed
 from services.runtime.errors import InternalError, ServiceError, UnavailableError
 from services.runtime.logs import get_logger
 
@@ -156,11 +157,13 @@ class WorkerLink:
 
     def _take_runs(self, response: worker_pb2.GenerateManyResponse) -> None:
         token_ids, begin = list(response.token_ids), 0
-        for number, choice_index, count in zip(
-            response.handles, response.choice_indexes, response.counts, strict=True
+        logprobs = {entry.run: packed(entry.positions) for entry in response.logprobs}
+        for run, (number, choice_index, count) in enumerate(
+            zip(response.handles, response.choice_indexes, response.counts, strict=True)
         ):
             end = begin + count
-            self._tell(number, WorkerTokens(choice_index, token_ids[begin:end]))
+            ids = token_ids[begin:end]
+            self._tell(number, WorkerTokens(choice_index, ids, logprobs.get(run, ())))
             begin = end
 
     def _take_end(self, end: worker_pb2.GenerateManyEnd) -> None:

@@ -2,6 +2,7 @@
 
 from hotline.v1 import error_pb2, generation_pb2, sampling_pb2, worker_pb2
 
+from services.gateway.cache_salt import owner_salt
 from services.gateway.events import Finish
 from services.gateway.interfaces import GenerationRequest, Load, Rendered, WorkerFinished
 from services.gateway.worker_id import worker_generation_id
@@ -39,7 +40,7 @@ def generate_request(
         prompt_token_ids=rendered.token_ids,
         features=rendered.features,
         sampling=sampling,
-        cache_salt=request.owner,
+        cache_salt=owner_salt(request.owner),
         priority=request.priority,
         time_limit_ms=round(time_limit_s * 1000),
     )

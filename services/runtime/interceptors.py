@@ -70,7 +70,7 @@ class ErrorInterceptor(aio.ServerInterceptor):
         if handler is None:
             return None
         method = handler_call_details.method
-        read = _reader(handler.request_deserializer, handler.request_streaming)
+        read = request_reader(handler.request_deserializer, handler.request_streaming)
         wrap = _wrap_stream if handler.response_streaming else _wrap_unary
         kind = "_".join(
             "stream" if streaming else "unary"
@@ -86,8 +86,8 @@ class ErrorInterceptor(aio.ServerInterceptor):
         return wrapped
 
 
-def _reader(deserialise: Callable[[bytes], Any] | None, streaming: bool) -> _Read:
-    """What makes a request, or a stream of them, of the bytes that came."""
+def request_reader(deserialise: Callable[[bytes], Any] | None, streaming: bool = False) -> _Read:
+    """What makes a request, or a stream of them, of the bytes that came. It raises InvalidArgumentError."""
 
     def one(data: bytes) -> Any:
         if deserialise is None:

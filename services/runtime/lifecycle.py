@@ -47,6 +47,10 @@ class Service(ABC):
     """Inside the error interceptor, outermost first."""
     steady_names: frozenset[str] = frozenset()
     """Services whose health follows the process alone, not `Process.set_ready`."""
+    for_clients: bool = False
+    """Whether clients reach its address: channelz, which tells of everybody's connections, is then not there."""
+    reloads: bool = False
+    """Whether SIGHUP calls `reload`; elsewhere it ends the process, as it always did."""
 
     def __init__(self) -> None:
         self.process: Process | None = None
@@ -59,6 +63,10 @@ class Service(ABC):
     @abstractmethod
     async def warm(self) -> None:
         """Load and warm up everything that a first request would pay for. Raises to end the process."""
+
+    def reload(self) -> None:
+        """Begin to read again what can change while the process runs; only where `reloads`. Never raises."""
+        return
 
     async def drain(self) -> None:
         """End background work, with calls still running. Idempotent."""
@@ -111,7 +119,8 @@ class Process:
             [ErrorInterceptor(self._service.metrics.calls), *self._service.interceptors]
         )
         self._names = ["", *self._service.register(self._server)]
-        add_built_in(self._server, self._names[1:], self._health, self._settings.channelz)
+        with_channelz = self._settings.channelz and not self._service.for_clients
+        add_built_in(self._server, self._names[1:], self._health, with_channelz)
         await self._enter(State.STARTING)
         self.port = self._server.add_insecure_port(self._settings.address)
         await self._server.start()
@@ -136,6 +145,11 @@ class Process:
     def metrics_port(self) -> int:
         """Where the metrics are answered; 0: nowhere."""
         return self._service.metrics.port
+
+    def reload_at(self, number: signal.Signals) -> None:
+        """Let a signal reload the service, where it reloads."""
+        if self._service.reloads:
+            asyncio.get_running_loop().add_signal_handler(number, self._service.reload)
 
     def fail(self, error: BaseException) -> None:
         """End the process with exit code 1, drained as far as it can be: it cannot go on. Idempotent."""
@@ -187,6 +201,7 @@ async def _until_signal(process: Process) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, wanted.set)
+    process.reload_at(signal.SIGHUP)
     starting = asyncio.ensure_future(process.start())
     ends = [asyncio.ensure_future(event.wait()) for event in (wanted, process.failed)]
     try:

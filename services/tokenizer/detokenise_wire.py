@@ -1,6 +1,7 @@
 """Detokenise messages to domain types and back."""
 
 from collections.abc import Iterator, Sequence
+from typing import cast
 
 from hotline.v1 import generation_pb2, tokenizer_pb2
 
@@ -48,7 +49,8 @@ def response(outputs: Sequence[Output]) -> tokenizer_pb2.DetokeniseResponse | No
 def _act(item: tokenizer_pb2.DetokeniseInput) -> Act:
     act = item.WhichOneof("act")
     if act == "tokens":
-        return Tokens(list(item.tokens.token_ids), item.tokens.last)
+        tokens = item.tokens
+        return Tokens(list(tokens.token_ids), tokens.last, list(tokens.logprobs))
     if act == "open":
         return Open(
             OutputOptions(
@@ -74,6 +76,8 @@ def _output(output: Output) -> tokenizer_pb2.DetokeniseOutput:
         stop_match=piece.stop_match,
         end_tag=piece.end_tag,
         action=_action(piece.action),
+        # They are what came in, with bytes filled in.
+        logprobs=cast("Sequence[generation_pb2.PositionLogprobs]", piece.logprobs),
     )
 
 

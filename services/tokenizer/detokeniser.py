@@ -2,12 +2,20 @@
 
 import codecs
 import json
+import re
 from collections.abc import Collection
 from typing import Any, Protocol
+
+_BYTE_FALLBACK = re.compile("<0x([0-9A-F]{2})>")
+"""How tokenizers that are not byte-level spell single bytes."""
 
 
 class TextDecoder(Protocol):
     """The decoding of one text."""
+
+    @property
+    def is_inside_character(self) -> bool:
+        """Whether bytes wait for the rest of their character."""
 
     def push(self, token_id: int) -> str:
         """Text that is complete now; "" where the id ends inside a character, is special or unknown."""
@@ -37,6 +45,18 @@ class Detokeniser:
             return ByteDecoder(self._bytes, self._special)
         return StreamDecoder(self._backend, self._special)
 
+    def has_text(self, token_id: int) -> bool:
+        """Whether a decoder makes anything of it."""
+        return token_id not in self._special and bool(self.token_bytes(token_id))
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """A token's bytes, which need not be characters by themselves; those of a special one are its spelling."""
+        if self._bytes is not None:
+            return self._bytes[token_id] if token_id < len(self._bytes) else b""
+        spelling = self.spelling(token_id)
+        byte = _BYTE_FALLBACK.fullmatch(spelling)
+        return bytes((int(byte[1], 16),)) if byte else spelling.replace("▁", " ").encode()
+
     def spelling(self, token_id: int) -> str:
         """A token as the vocabulary writes it; "" for an unknown one."""
         spelling: str | None = self._backend.id_to_token(token_id)
@@ -49,6 +69,11 @@ class ByteDecoder:
     def __init__(self, table: list[bytes], special: frozenset[int]) -> None:
         self._table, self._special = table, special
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
+
+    @property
+    def is_inside_character(self) -> bool:
+        """See TextDecoder."""
+        return bool(self._utf8.getstate()[0])
 
     def push(self, token_id: int) -> str:
         """See TextDecoder."""
@@ -71,6 +96,8 @@ class StreamDecoder:
     def __init__(self, backend: Any, special: frozenset[int]) -> None:
         self._backend, self._special = backend, special
         self._ids: list[int] = []
+        self.is_inside_character = False
+        """See TextDecoder."""
         self._restart()
 
     def push(self, token_id: int) -> str:
@@ -80,6 +107,7 @@ class StreamDecoder:
         self._ids.append(token_id)
         text = self._stream.step(self._backend, token_id) or ""
         self._shown += len(text)
+        self.is_inside_character = not text
         return text
 
     def push_text(self, text: str) -> str:
@@ -99,6 +127,7 @@ class StreamDecoder:
         self._stream = DecodeStream(skip_special_tokens=False)
         self._ids.clear()
         self._shown = 0
+        self.is_inside_character = False
 
 
 def _is_byte_level(backend: Any) -> bool:

@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 from services.runtime.sampling_ranges import MAX_STOP_BYTES, MAX_STOPS
 from services.tokenizer.output_text import OutputFormat, OutputOptions, OutputText, Piece
+from services.tokenizer.shown_tokens import PositionLogprobs
 
 SLICE_IDS = 2048
 """Ids worked on in one go, which takes the thread some milliseconds; then the other streams have their turn."""
@@ -34,6 +35,8 @@ class Tokens:
 
     token_ids: Sequence[int]
     last: bool = False
+    logprobs: Sequence[PositionLogprobs] = ()
+    """One for each id, or none."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +130,8 @@ class Handles:
             done = min(done, limit)
             end = backlog.offset + done
             whole = end == len(act.token_ids)
-            act = Tokens(act.token_ids[backlog.offset : end], act.last and whole)
+            part = slice(backlog.offset, end)
+            act = Tokens(act.token_ids[part], act.last and whole, act.logprobs[part])
             backlog.offset = 0 if whole else end
         if not backlog.offset:
             backlog.acts.popleft()
@@ -188,7 +192,7 @@ class Handles:
             if handle in self._ended:
                 return
             raise ValueError("no such handle is open")
-        piece.append(text.push(tokens.token_ids))
+        piece.append(text.push(tokens.token_ids, tokens.logprobs))
         if tokens.last and not piece.finished:
             piece.append(text.end())
         if piece.finished:

@@ -34,7 +34,7 @@ def load_model(settings: TokenizerSettings) -> Model:
         return Model(None, _output(load_vocabulary(settings.model_path), settings), None)
     folder = load(settings.model_path)
     encoder = _encoder(folder, settings)
-    plain = PlainText(encoder, _decode(folder), folder.vocabulary_size)
+    plain = PlainText(encoder, _decode(folder), folder.vocabulary_size, _prefix(folder))
     return Model(_renderer(folder, settings, encoder), _output(folder, settings), plain)
 
 
@@ -44,6 +44,15 @@ def _encoder(folder: ModelFolder, settings: TokenizerSettings) -> TextEncoder:
         return [encoding.ids for encoding in made]
 
     return TextEncoder(encode, SpecialText(folder.control, settings.output_tags))
+
+
+def _prefix(folder: ModelFolder) -> Sequence[int]:
+    """What the tokenizer puts before every text, such as a beginning-of-text token."""
+    alone, added = (folder.backend.encode("a", add_special_tokens=add).ids for add in (False, True))
+    starts = range(len(added) - len(alone) + 1)
+    at = next((start for start in starts if added[start : start + len(alone)] == alone), 0)
+    prefix: list[int] = added[:at]
+    return prefix
 
 
 def _decode(folder: ModelFolder) -> Callable[[Sequence[int], bool], str]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from services.tokenizer.actions import MAX_CHARACTERS, Action, parse_action
 from services.tokenizer.detokeniser import Detokeniser
 from services.tokenizer.reasoning_split import ReasoningSplitter
+from services.tokenizer.shown_tokens import PositionLogprobs, ShownTokens
 from services.tokenizer.stops import StopMatcher
 
 
@@ -45,6 +46,8 @@ class Piece:
     end_tag: bool = False
     """With `finished`: the model's own end tag or end token ended the text."""
     action: Action | None = None
+    logprobs: Sequence[PositionLogprobs] = ()
+    """Of the tokens whose last character `text` shows, where they came in."""
 
     @property
     def is_news(self) -> bool:
@@ -55,6 +58,8 @@ class Piece:
         """Add what came later."""
         self.text += later.text
         self.reasoning += later.reasoning
+        if later.logprobs:
+            self.logprobs = [*self.logprobs, *later.logprobs]
         self.consumed_tokens, self.finished = later.consumed_tokens, later.finished
         self.stop_match, self.end_tag, self.action = (
             later.stop_match,
@@ -80,18 +85,25 @@ class OutputText:
         )
         self._answer = ""
         self._consumed = 0
+        self._tokens: ShownTokens | None = None
 
-    def push(self, token_ids: Sequence[int]) -> Piece:
-        """The next ids. Raises ValueError where an id is out of the vocabulary."""
+    def push(self, token_ids: Sequence[int], logprobs: Sequence[PositionLogprobs] = ()) -> Piece:
+        """The next ids. Raises ValueError where an id is out of the vocabulary.
+
+        Args:
+            logprobs: one for each id, or none; for all ids of a text or for none.
+        """
+        if logprobs or self._tokens is not None:
+            self._expect(token_ids, logprobs)
         piece = Piece(self._consumed)
-        for token_id in token_ids:
+        for index, token_id in enumerate(token_ids):
             if token_id >= self._form.vocabulary_size:
                 raise ValueError(
                     f"token id {token_id} is not below the vocabulary's size of "
                     f"{self._form.vocabulary_size}"
                 )
             self._consumed += 1
-            piece.append(self._next(token_id))
+            piece.append(self._next(token_id, logprobs[index] if logprobs else None))
             if piece.finished:
                 break
         return piece
@@ -100,17 +112,30 @@ class OutputText:
         """No more ids will come: everything held back is shown, unless it ends with a match."""
         return self._show(self._decoder.flush(), last=True)
 
-    def _next(self, token_id: int) -> Piece:
-        if token_id not in self._form.end_ids:
-            return self._show(self._decoder.push(token_id))
-        spelling = self._form.detokeniser.spelling(token_id)
-        if self._options.ignore_eos:
-            return self._show(self._decoder.push_text(spelling))
-        if spelling in self._form.end_tags:
-            return self._show(self._decoder.push_text(spelling))  # half of the tag may stand there
-        piece = self.end()
-        piece.end_tag = not piece.stop_match
-        return piece
+    def _expect(self, token_ids: Sequence[int], logprobs: Sequence[PositionLogprobs]) -> None:
+        if len(token_ids) != len(logprobs):
+            raise ValueError(f"{len(logprobs)} logprobs came with {len(token_ids)} ids")
+        if self._tokens is None:
+            if self._consumed:
+                raise ValueError("logprobs came after ids without them")
+            self._tokens = ShownTokens()
+
+    def _next(self, token_id: int, entry: PositionLogprobs | None) -> Piece:
+        has_spelling = token_id in self._form.end_ids
+        if has_spelling:
+            spelling = self._form.detokeniser.spelling(token_id)
+            if not self._options.ignore_eos and spelling not in self._form.end_tags:
+                piece = self.end()
+                piece.end_tag = not piece.stop_match
+                return piece
+            text = self._decoder.push_text(spelling)  # half of an end tag may stand there
+        else:
+            text = self._decoder.push(token_id)
+        if self._tokens is not None:
+            has_text = has_spelling or self._form.detokeniser.has_text(token_id)
+            inside = self._decoder.is_inside_character
+            self._tokens.decoded(entry if has_text else None, len(text), inside)
+        return self._show(text)
 
     def _show(self, text: str, last: bool = False) -> Piece:
         if not text and not last:
@@ -126,12 +151,22 @@ class OutputText:
         if len(self._answer) <= MAX_CHARACTERS:
             self._answer += answer
         stop = match if match in self._options.stop else None
+        wanted = answer if self._options.split_reasoning else shown
         return Piece(
             consumed_tokens=self._consumed,
-            text=answer if self._options.split_reasoning else shown,
+            text=wanted,
             reasoning=reasoning if self._options.split_reasoning else "",
             finished=ended,
             stop_match=stop or "",
             end_tag=match is not None and stop is None,
             action=parse_action(self._answer) if ended else None,
+            logprobs=self._told(self._tokens, len(shown), len(wanted)) if self._tokens else (),
         )
+
+    def _told(self, tokens: ShownTokens, released: int, shown: int) -> Sequence[PositionLogprobs]:
+        held = self._splitter.held_length if self._options.split_reasoning else 0
+        told = tokens.released(released, held, shown)
+        for entry in told:
+            for one in (entry.sampled, *entry.top):
+                one.token = self._form.detokeniser.token_bytes(one.token_id)
+        return told

@@ -17,6 +17,7 @@ class PlainText:
     Args:
         decode: text of ids; its second argument leaves out special tokens.
         vocabulary_size: token ids are below this.
+        prefix: what the tokenizer puts before every text.
     """
 
     def __init__(
@@ -24,13 +25,25 @@ class PlainText:
         encoder: TextEncoder,
         decode: Callable[[Sequence[int], bool], str],
         vocabulary_size: int,
+        prefix: Sequence[int] = (),
     ) -> None:
         self._encoder, self._decode = encoder, decode
-        self._vocabulary_size = vocabulary_size
+        self._vocabulary_size, self._prefix = vocabulary_size, prefix
 
-    def encode(self, text: str) -> list[int]:
-        """The text's ids; control tokens spelt in it stay plain text. Raises InvalidArgumentError naming `text`."""
+    def encode(
+        self, text: str, parse_special_tokens: bool = False, add_special_tokens: bool = False
+    ) -> list[int]:
+        """The text's ids. Raises InvalidArgumentError naming `text`.
+
+        Args:
+            parse_special_tokens: control tokens spelt in the text become their ids; else they stay plain text.
+            add_special_tokens: put before it what the tokenizer puts before every text.
+        """
         check_text(text)
+        ids = self._encoder.encode([text])[0] if parse_special_tokens else self._plain(text)
+        return [*self._prefix, *ids] if add_special_tokens else ids
+
+    def _plain(self, text: str) -> list[int]:
         special, mark = self._encoder.special, new_mark()
         marked = special.guard(mark, allow_output_tags=False)(text)
         return special.encode(marked, mark, self._encoder.encode, field="text")

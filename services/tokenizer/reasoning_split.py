@@ -31,6 +31,11 @@ class ReasoningSplitter:
         self._place = _Place.GAP if thinking_closed else _Place.START
         self._held = ""
 
+    @property
+    def held_length(self) -> int:
+        """Characters that are held back."""
+        return len(self._held)
+
     def push(self, text: str) -> tuple[str, str]:
         """Thought and answer to append. A tag may be cut anywhere; what could become one is held back."""
         self._held += text

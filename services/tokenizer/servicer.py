@@ -8,10 +8,10 @@ from typing import Any, TypeAlias
 from grpc import aio
 from hotline.v1 import tokenizer_pb2, tokenizer_pb2_grpc
 
-from services.runtime.admission import Admission
 from services.runtime.drain import Drain
 from services.runtime.errors import InternalError, UnavailableError
 from services.tokenizer import detokenise_wire, wire
+from services.tokenizer.admission import Admission
 from services.tokenizer.features import FeatureStore
 from services.tokenizer.handles import Handles
 from services.tokenizer.metrics import TokenizerMetrics
@@ -141,7 +141,10 @@ class TokenizerServicer(tokenizer_pb2_grpc.TokenizerServiceServicer):
         plain = self._plain("Tokenize")
 
         def encode() -> tokenizer_pb2.TokenizeResponse:
-            return tokenizer_pb2.TokenizeResponse(token_ids=plain.encode(request.text))
+            ids = plain.encode(
+                request.text, request.parse_special_tokens, request.add_special_tokens
+            )
+            return tokenizer_pb2.TokenizeResponse(token_ids=ids)
 
         async with self._admission.place():
             return await self._render_pool.run(encode)

@@ -7,10 +7,6 @@ from services.worker.model import ImageGeometry, ModelFacts
 MAX_SALT_BYTES = 64
 MAX_TRACE_KEY_BYTES = 64
 MAX_ID_LENGTH = 128
-MAX_SCHEMA_BYTES = 64 * 1024
-MAX_REGEX_BYTES = 4 * 1024
-MAX_CHOICES = 256
-MAX_CHOICE_BYTES = 1024
 
 
 @dataclass(frozen=True)

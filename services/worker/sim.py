@@ -132,7 +132,7 @@ class SimEngine:
             raise UnavailableError("The engine is not loaded.", retry_delay_s=1.0)
         scheduler, streams = self._scheduler, self._streams
         sequences = self._sequences(job)
-        stream = SimStream(job, sequences)
+        stream = SimStream(job, sequences, self._facts.vocabulary_size)
         streams.add(stream)
         for sequence in sequences:
             sequence.tell = stream.tell

@@ -3,15 +3,16 @@
 import asyncio
 from collections.abc import Iterator, Sequence
 
-from services.worker.engine import Job, Logprob, PositionLogprobs, Started, Step, Tokens
+from services.worker.engine import Job, PositionLogprobs, Started, Step, Tokens
+from services.worker.sim_logprobs import made_up_logprobs
 from services.worker.sim_sequence import SimSequence
 
 
 class SimStream:
     """The steps of one generation, as they become known."""
 
-    def __init__(self, job: Job, sequences: Sequence[SimSequence]) -> None:
-        self._job = job
+    def __init__(self, job: Job, sequences: Sequence[SimSequence], vocabulary_size: int) -> None:
+        self._job, self._vocabulary_size = job, vocabulary_size
         self._open = {index: (sequence, 0) for index, sequence in enumerate(sequences)}
         self._started = False
         self._wake: asyncio.Future[None] | None = None
@@ -54,14 +55,13 @@ class SimStream:
             if count > told:
                 ids = output.ids[told:count]
                 self._open[index] = (sequence, count)
-                yield Tokens(index, told, ids, _logprobs(ids, self._job.sampling.logprobs))
+                yield Tokens(index, told, ids, self._logprobs(ids, told))
             if output.finished is not None and count == len(output.ids):
                 del self._open[index]
                 yield output.finished
 
-
-def _logprobs(ids: Sequence[int], count: int | None) -> Sequence[PositionLogprobs]:
-    if count is None:
-        return ()
-    certain = [Logprob(token, 0.0) for token in ids]  # its one token has probability 1
-    return [PositionLogprobs(entry, [entry] if count else []) for entry in certain]
+    def _logprobs(self, ids: Sequence[int], position: int) -> Sequence[PositionLogprobs]:
+        count = self._job.sampling.logprobs
+        if count is None:
+            return ()
+        return made_up_logprobs(ids, position, self._vocabulary_size, count)

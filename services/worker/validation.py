@@ -16,17 +16,9 @@ from services.runtime.sampling_ranges import (
     PRIORITIES,
     SAMPLING_RANGES,
 )
+from services.runtime.structured_output import check_choices, check_text
 from services.worker.engine import Constraint, Grid, Placement, Sampling
-from services.worker.limits import (
-    MAX_CHOICE_BYTES,
-    MAX_CHOICES,
-    MAX_ID_LENGTH,
-    MAX_REGEX_BYTES,
-    MAX_SALT_BYTES,
-    MAX_SCHEMA_BYTES,
-    MAX_TRACE_KEY_BYTES,
-    Limits,
-)
+from services.worker.limits import MAX_ID_LENGTH, MAX_SALT_BYTES, MAX_TRACE_KEY_BYTES, Limits
 from services.worker.model import ImageGeometry
 from services.worker.request import GenerateRequest, SamplingRequest
 
@@ -211,16 +203,6 @@ def _check_constraint(constraint: Constraint) -> None:
             "exactly one of json_object (true), json_schema, regex, choice and grammar",
         )
     if constraint.kind == "choice":
-        if not 0 < len(constraint.choices) <= MAX_CHOICES:
-            raise InvalidArgumentError(
-                field, f"{len(constraint.choices)} values", f"1 to {MAX_CHOICES} values"
-            )
-        for index, choice in enumerate(constraint.choices):
-            if not 0 < len(choice.encode()) <= MAX_CHOICE_BYTES:
-                raise InvalidArgumentError(
-                    f"{field}[{index}]", choice, f"1 to {MAX_CHOICE_BYTES} bytes"
-                )
+        check_choices(f"{field}.values", constraint.choices)
     elif constraint.kind != "json_object":
-        limit = MAX_REGEX_BYTES if constraint.kind == "regex" else MAX_SCHEMA_BYTES
-        if not 0 < len(constraint.text.encode()) <= limit:
-            raise InvalidArgumentError(field, constraint.text, f"1 to {limit} bytes")
+        check_text(field, constraint.kind, constraint.text)

@@ -138,6 +138,7 @@ def test_two_stacks_on_two_ports_do_not_meet(up: Up) -> None:
 def test_the_banner_says_what_the_engine_is_and_that_the_logs_go(up: Up) -> None:
     assert "  engine  sim (a simulator: its words mean nothing)" in up.lines
     assert f"  logs    {up.folder} (a clean stop removes it)" in up.lines
+    assert "  keys    none are asked for" in up.lines
 
 
 @pytest.mark.parametrize("delay_s", [0.0, 0.1, 0.3])

@@ -20,6 +20,9 @@ def refused(*arguments: str) -> str:
     return done.stderr
 
 
+ANONYMOUS = "gateway: {allow_anonymous: true}\n"
+
+
 def write(folder: Path, text: str) -> str:
     file = folder / "stack.yaml"
     file.write_text(text)
@@ -70,7 +73,7 @@ def test_a_port_in_use_is_named() -> None:
 @pytest.mark.slow
 def test_a_process_that_cannot_start_ends_it_all_with_the_end_of_its_log(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    file = write(tmp_path, "model: {path: empty, name: m}\nworker: {engine: sim}\n")
+    file = write(tmp_path, f"model: {{path: empty, name: m}}\n{ANONYMOUS}worker: {{engine: sim}}\n")
     with running_up("--config", file, "--port", "0") as up:
         assert up.until_end() == 1
     assert "ended while starting. The end of " in up.text
@@ -82,7 +85,7 @@ def test_a_process_that_cannot_start_ends_it_all_with_the_end_of_its_log(tmp_pat
 def test_a_stack_that_is_late_names_who_is_waited_for(tmp_path: Path) -> None:
     file = write(
         tmp_path,
-        f"model: {{path: {MODEL}, name: m}}\nworker: {{engine: sim}}\nstart_timeout_s: 1.5\n",
+        f"model: {{path: {MODEL}, name: m}}\n{ANONYMOUS}worker: {{engine: sim}}\nstart_timeout_s: 1.5\n",
     )
     with running_up("--config", file, "--port", "0") as up:
         assert up.until_end() == 1

@@ -31,9 +31,7 @@ async def gateway_before(
         name="gateway",
         tokenizers=tokenizers,
         workers=workers,
-        drain_notice_s=0,
-        drain_grace_s=0,
-        **fields,
+        **{"allow_anonymous": True, "drain_notice_s": 0, "drain_grace_s": 0, **fields},
     )
     app = Gateway(settings)
     process = Process(app, settings)
@@ -86,6 +84,7 @@ class Told:
 
     text: dict[int, str] = field(default_factory=dict)
     reasoning: dict[int, str] = field(default_factory=dict)
+    logprobs: dict[int, list[generation_pb2.PositionLogprobs]] = field(default_factory=dict)
     actions: list[str] = field(default_factory=list)
     workers: list[str] = field(default_factory=list)
     end: tuple[object, ...] = ()
@@ -101,6 +100,7 @@ async def told(stack: SimStack, request: inference_pb2.GenerateRequest) -> Told:
             match event.WhichOneof("event"):
                 case "text":
                     told.text[index] = told.text.get(index, "") + event.text.text
+                    told.logprobs.setdefault(index, []).extend(event.text.logprobs)
                 case "reasoning":
                     told.reasoning[index] = told.reasoning.get(index, "") + event.reasoning.text
                 case "action":

@@ -72,6 +72,11 @@ class SimStack:
         """A native client."""
         return inference_pb2_grpc.InferenceServiceStub(self.channel)
 
+    @property
+    def admin_address(self) -> str:
+        """Where the gateway answers operators."""
+        return f"127.0.0.1:{self.app.admin.port}"
+
     async def until(self, condition) -> None:
         """Wait until a condition holds; fails at the liveness bound."""
         async with asyncio.timeout(LIMIT_S):
@@ -92,8 +97,14 @@ async def sim_stack(
         name="gateway",
         tokenizers={"tokenizer-0": f"127.0.0.1:{tokenizer.port}"},
         workers={"worker-0": f"127.0.0.1:{worker.port}"},
-        model_aliases=["autoglm-phone-9b"],
-        **{"drain_notice_s": 0, "drain_grace_s": 0, **gateway_fields},
+        **{
+            "model_aliases": ["autoglm-phone-9b"],
+            "allow_anonymous": True,
+            "admin_address": "127.0.0.1:0",
+            "drain_notice_s": 0,
+            "drain_grace_s": 0,
+            **gateway_fields,
+        },
     )
     app = Gateway(settings)
     gateway = Process(app, settings)

@@ -125,14 +125,24 @@ async def test_a_page_generates_over_grpc_web(edge, kind):
 
 
 async def test_channelz_is_there_for_who_reaches_the_process_itself(behind):
-    for process in (behind.gateway, behind.tokenizer, behind.worker):
-        code, listed, errors = await grpcurl(f"127.0.0.1:{process.port}", "list")
+    inside = [f"127.0.0.1:{process.port}" for process in (behind.tokenizer, behind.worker)]
+    for address in (behind.admin_address, *inside):
+        code, listed, errors = await grpcurl(address, "list")
         assert code == 0, errors
         assert "grpc.channelz.v1.Channelz" in listed.split()
     servers = await asked(
         f"127.0.0.1:{behind.worker.port}", "grpc.channelz.v1.Channelz/GetServers", {}
     )
     assert servers["server"]
+
+
+async def test_channelz_is_not_where_clients_come_past_the_edge(behind):
+    address = f"127.0.0.1:{behind.gateway.port}"
+    code, listed, errors = await grpcurl(address, "list")
+    assert code == 0, errors
+    assert "grpc.channelz.v1.Channelz" not in listed.split()
+    code, _, errors = await grpcurl(address, "grpc.channelz.v1.Channelz/GetServers")
+    assert code != 0
 
 
 async def test_the_edge_does_not_route_channelz(edge):

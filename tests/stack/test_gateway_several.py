@@ -9,6 +9,8 @@ from hotline.v1 import conversation_pb2, generation_pb2, inference_pb2
 from several import TokenizerProcess, at, gateway_before, told
 from sim_stack import LIMIT_S, hello, started_tokenizer, started_worker
 
+from services.gateway.caller import Caller
+
 CANCELLED = generation_pb2.FINISH_REASON_CANCELLED
 
 
@@ -44,7 +46,7 @@ async def test_a_gateway_is_ready_only_with_both_roles_and_a_worker(workers, tok
     for names, ready in ((["render"], False), (["detokenise"], False), (["both"], True)):
         async with gateway_before(addresses(tokenizers, *names), addresses(workers)) as stack:
             assert stack.app.pool.ready is ready
-            assert all(model.ready is ready for model in stack.app.pool.models())
+            assert all(model.ready is ready for model in stack.app.pool.models(Caller()))
             if not ready:
                 with pytest.raises(aio.AioRpcError) as refused:
                     await told(stack, hello(2))

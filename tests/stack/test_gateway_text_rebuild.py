@@ -1,4 +1,7 @@
-"""The issue's own words: restart of a detokeniser in mid-stream, text identical to an undisturbed run."""
+"""The issue's own words: restart of a detokeniser in mid-stream, text identical to an undisturbed run.
+
+Some of the texts have log-probabilities, which are identical, too.
+"""
 
 import asyncio
 import signal
@@ -59,6 +62,8 @@ def requests(stop=()):
         request.render.split_reasoning = number % 2 == 1
         request.sampling.n = 1 + (number % 4 == 3)
         request.sampling.stop.extend(stop)
+        if number % 3 == 0:
+            request.sampling.logprobs = 2
         made.append(request)
     return made
 
@@ -89,6 +94,7 @@ async def test_kill_9_with_another_one_there_changes_nothing_for_any_reader(
         undisturbed = [await task for task in await play(stack, requests([stop]))]
         assert undisturbed[0].end[1] == stop
         assert all(one.end for one in undisturbed)
+        assert any(undisturbed[3].logprobs.values()), "they are compared, too"
         running = await play(stack, requests([stop]))
         await half_way(stack)
         counts = [links(stack)[f"detokeniser-{i}"].open_count for i in (0, 1)]

@@ -127,7 +127,9 @@ async def test_the_queue_is_seen_and_its_overflow_is_an_error(stack):
     await until(stack.worker, "hotline_worker_running", 2)
     seen = await samples(stack.gateway)
     assert seen['hotline_errors_total{reason="OVERLOADED"}'] == 1
-    assert seen[ends("failed", "OVERLOADED")] == 1
+    assert seen['hotline_gateway_refusals_total{limit="max_waiting"}'] == 1
+    assert seen['hotline_gateway_queue_waiting{priority="normal"}'] == 1
+    assert seen["hotline_gateway_held_bytes"] > 0
     await until(stack.tokenizer, "hotline_tokenizer_open_handles", 2)
     for call in calls:
         call.cancel()

@@ -6,6 +6,7 @@ import sys
 from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -40,6 +41,7 @@ class Scripted(Service, inference_pb2_grpc.InferenceServiceServicer):
         self.events: list[generation_pb2.GenerationEvent] = []
         self.error: ServiceError | None = None
         self.request = inference_pb2.GenerateRequest()
+        self.metadata: dict[str, str | bytes] = {}
         self.left = asyncio.Event()
         self.hang = False
 
@@ -54,9 +56,10 @@ class Scripted(Service, inference_pb2_grpc.InferenceServiceServicer):
         """Nothing."""
 
     async def Generate(
-        self, request: inference_pb2.GenerateRequest, context: object
+        self, request: inference_pb2.GenerateRequest, context: "aio.ServicerContext[Any, Any]"
     ) -> AsyncIterator[generation_pb2.GenerationEvent]:
         self.request = request
+        self.metadata = dict(context.invocation_metadata() or ())
         if self.error:
             raise self.error
         for event in self.events:
@@ -81,8 +84,36 @@ async def service() -> AsyncGenerator[Scripted, None]:
 async def ask(service: Scripted, *arguments: str) -> int:
     assert service.process is not None
     options = build_parser().parse_args(["chat", *arguments, "the question"])
-    request = chat.make_request(options)
-    return await chat._ask(f"127.0.0.1:{service.process.port}", request, 10)
+    request, metadata = chat.make_request(options), chat.credentials(options.key_file)
+    return await chat._ask(f"127.0.0.1:{service.process.port}", request, metadata, 10)
+
+
+async def test_the_key_of_a_file_goes_with_the_call(service: Scripted, tmp_path: Path) -> None:
+    service.events = [Event(finished=FINISHED)]
+    file = tmp_path / "key"
+    file.write_text("hl-0123-secret\n")
+    assert await ask(service, "--key-file", str(file)) == 0
+    assert service.metadata["authorization"] == "Bearer hl-0123-secret"
+    assert await ask(service) == 0
+    assert "authorization" not in service.metadata
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        pytest.param(None, "No such file", id="none"),
+        pytest.param("", "must hold one API key", id="empty"),
+        pytest.param("one two", "must hold one API key", id="two"),
+        pytest.param("schlüssel", "must hold one API key", id="not ASCII"),
+        pytest.param("a\x00b", "must hold one API key", id="control character"),
+    ],
+)
+def test_a_file_without_a_key_is_told(tmp_path: Path, text: str | None, told: str) -> None:
+    file = tmp_path / "key"
+    if text is not None:
+        file.write_text(text, encoding="utf-8")
+    with pytest.raises(ValueError, match=told):
+        chat.credentials(file)
 
 
 async def test_the_answer_is_on_stdout_and_all_else_on_stderr(

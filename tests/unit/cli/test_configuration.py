@@ -48,7 +48,7 @@ def test_the_models_path_is_relative_to_the_file(tmp_path: Path) -> None:
         pytest.param("model: {path: x}\n", "model.name: Field required", id="missing"),
         pytest.param(
             GOOD + "gateway: {max_runing: 3}\n",
-            "gateway: unknown keys: max_runing; known: environment, channelz, ",
+            "gateway: unknown keys: max_runing; known: environment, allow_anonymous, channelz, ",
             id="misspelt setting",
         ),
         pytest.param(

@@ -18,7 +18,8 @@ MODEL = Path(__file__).parents[3] / "deploy" / "models" / "autoglm-phone-tiny"
 
 def configuration(**sections: Any) -> Configuration:
     model = {"path": str(MODEL), "name": "tiny", "aliases": ["other"]}
-    return Configuration.model_validate({"model": model, **sections})
+    gateway = {"allow_anonymous": True, **sections.pop("gateway", {})}
+    return Configuration.model_validate({"model": model, "gateway": gateway, **sections})
 
 
 def plans(folder: Path, **sections: Any) -> dict[str, ProcessPlan]:
@@ -125,6 +126,17 @@ def test_several_gateways_stand_behind_one_edge(tmp_path: Path) -> None:
     sockets = [f"unix:{tmp_path}/gateway-{n}.sock" for n in range(2)]
     assert [found[f"gateway-{n}"].address for n in range(2)] == sockets
     assert json.loads(found["edge"].environment["HOTLINE_EDGE_GATEWAYS"]) == sockets
+
+
+def test_each_gateway_answers_operators_on_a_socket_of_its_own(tmp_path: Path) -> None:
+    found = plans(tmp_path, gateway={"count": 2})
+    for number in range(2):
+        planned = found[f"gateway-{number}"]
+        assert planned.admin_address == f"unix:{tmp_path}/admin-{number}.sock"
+        told = planned.environment["HOTLINE_GATEWAY_ADMIN_ADDRESS"]
+        assert told == planned.admin_address
+    assert {found[name].admin_address for name in ("worker-0", "tokenizer-0", "edge")} == {""}
+    assert plans(tmp_path)["gateway"].admin_address == f"unix:{tmp_path}/admin.sock"
 
 
 def test_tokenizers_can_be_split_by_role(tmp_path: Path) -> None:

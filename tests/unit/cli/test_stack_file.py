@@ -10,7 +10,13 @@ import pytest
 from services.cli import stack_file
 from services.cli.processes import ProcessPlan
 
-PLAN = ProcessPlan("worker-0", "worker", "unix:/x/worker-0.sock", {}, 1.0, "127.0.0.1:9464")
+PLAN = ProcessPlan(
+    *("gateway", "gateway", "unix:/x/gateway.sock"),
+    {},
+    1.0,
+    metrics_address="127.0.0.1:9464",
+    admin_address="unix:/x/gateway-admin.sock",
+)
 
 
 @pytest.fixture
@@ -30,7 +36,9 @@ def test_a_living_stack_is_found_with_its_processes(folder: Path) -> None:
     (found,) = stack_file.find()
     assert (found.folder, found.pid) == (folder, os.getpid())
     assert found.processes == (
-        stack_file.Listed("worker-0", "worker", PLAN.address, "127.0.0.1:9464"),
+        stack_file.Listed(
+            "gateway", "gateway", PLAN.address, "127.0.0.1:9464", "unix:/x/gateway-admin.sock"
+        ),
     )
 
 

@@ -12,6 +12,10 @@ from hotline.v1 import worker_pb2, worker_pb2_grpc
 from services.cli import stack_file, status
 from services.cli.inspection import Report, inspect
 from services.cli.stack_file import Listed, RunningStack
+from services.gateway import key_file
+from services.gateway.app import Gateway
+from services.gateway.key_document import KeyDocument
+from services.gateway.settings import GatewaySettings
 from services.runtime.lifecycle import Process, Service
 from services.runtime.settings import ServiceSettings
 
@@ -21,6 +25,7 @@ KEYS = [
         "role",
         "address",
         "metrics_address",
+        "admin_address",
         "pid",
         "uptime_s",
         "restart_count",
@@ -87,6 +92,31 @@ async def test_a_worker_that_is_not_ready_is_told_with_its_load(
     await worker.set_ready(False)
     report = await only(stack(tmp_path, w=f"127.0.0.1:{worker.port}"))
     assert (report.health, report.running) == ("NOT_SERVING", 3)
+
+
+@pytest.mark.parametrize("told_where", [True, False])
+async def test_a_gateway_tells_its_state_where_operators_come_and_its_health_where_clients_do(
+    told_where: bool, tmp_path: Path
+) -> None:
+    settings = GatewaySettings(
+        tokenizers={"t": f"unix:{tmp_path}/t"},
+        workers={"w": f"unix:{tmp_path}/w"},
+        keys_file=tmp_path / "keys.json",
+        admin_address="127.0.0.1:0",
+        drain_notice_s=0,
+        drain_grace_s=0,
+    )
+    key_file.write(tmp_path / "keys.json", KeyDocument())
+    app = Gateway(settings)
+    process = Process(app, settings)
+    await process.start()
+    admin = f"127.0.0.1:{app.admin.port}" if told_where else ""
+    listed = Listed("gateway", "gateway", f"127.0.0.1:{process.port}", "", admin)
+    report = await only(RunningStack(tmp_path, 1, (listed,)))
+    assert (report.health, report.admin_address) == ("NOT_SERVING", admin)
+    known = ("SERVING", 0, 0) if told_where else (None, None, None)
+    assert (report.state, report.running, report.waiting) == known
+    await process.stop()
 
 
 async def test_nobody_there_is_unreachable_and_has_no_figures(tmp_path: Path) -> None:

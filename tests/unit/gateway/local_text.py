@@ -3,9 +3,12 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from hotline.v1 import generation_pb2
+
 from services.gateway.changes import Changes
-from services.gateway.events import Action
+from services.gateway.events import Action, PositionLogprobs
 from services.gateway.interfaces import TextOptions, TextOutput, TextSink
+from services.gateway.logprob_wire import messages, packed
 from services.runtime.errors import InternalError, ServiceError, UnavailableError
 from services.tokenizer.output_text import OutputFormat, OutputOptions, OutputText, Piece
 
@@ -23,6 +26,7 @@ def told(piece: Piece, choice_index: int) -> TextOutput:
         stop_match=piece.stop_match,
         end_tag=piece.end_tag,
         action=Action(choice_index, action.name, action.arguments) if action else None,
+        logprobs=packed(piece.logprobs),
     )
 
 
@@ -34,19 +38,27 @@ class LocalText:
     choice_index: int
     sink: TextSink
     waiting: list[int] = field(default_factory=list)
+    logprobs: list[generation_pb2.PositionLogprobs] = field(default_factory=list)
     last: bool = False
     done: bool = False
 
-    def send(self, token_ids: Sequence[int], last: bool) -> None:
+    def send(
+        self,
+        token_ids: Sequence[int],
+        last: bool,
+        logprobs: Sequence[PositionLogprobs | None] = (),
+    ) -> None:
         if not self.done:
             self.waiting.extend(token_ids)
+            self.logprobs.extend(messages(logprobs))
             self.last = self.last or last
 
     def flush(self, limit: int | None = None) -> None:
         if self.done:
             return
         ids, self.waiting = self.waiting[:limit], self.waiting[len(self.waiting[:limit]) :]
-        piece = self.text.push(ids)
+        piece = self.text.push(ids, self.logprobs[: len(ids)])
+        del self.logprobs[: len(ids)]
         if self.last and not self.waiting and not piece.finished:
             piece.append(self.text.end())
         self.done = piece.finished
@@ -118,6 +130,7 @@ class Reader:
 
     def __init__(self) -> None:
         self.text = self.reasoning = ""
+        self.logprobs: list[PositionLogprobs] = []
         self.end: TextOutput | None = None
         self.error: ServiceError | None = None
         self.on_news: Callable[[], None] = lambda: None
@@ -131,6 +144,7 @@ class Reader:
             assert output.text or output.reasoning or output.finished, "an empty output"
             self.text += output.text
             self.reasoning += output.reasoning
+            self.logprobs += output.logprobs
             self.end = output if output.finished else None
         self.on_news()
 
@@ -141,6 +155,7 @@ class Reader:
         end = self.end
         return (
             self.text, self.reasoning, end.stop_match, end.end_tag, end.consumed_tokens, end.action,
+            [(one.sampled.logprob, one.sampled.token) for one in self.logprobs],
         )  # fmt: skip
 
 

@@ -55,7 +55,7 @@ class ScriptedText:
     ended: bool = False
     closed: bool = False
 
-    def send(self, token_ids: Sequence[int], last: bool) -> None:
+    def send(self, token_ids: Sequence[int], last: bool, logprobs: Sequence[object] = ()) -> None:
         assert not self.closed
         for token_id in token_ids:
             if self.ended:

@@ -13,10 +13,11 @@ from scripted import (
     WorkerTokens,
 )
 
+from services.gateway.admission import Admission
+from services.gateway.admission_limits import AdmissionLimits
 from services.gateway.events import Accepted, Failed, Finish, Finished, Numbered, Started, Text
 from services.gateway.interfaces import GenerationRequest, WorkerStarted
 from services.gateway.registry import Registry
-from services.runtime.admission import Admission
 from services.runtime.error_table import Reason
 from services.runtime.errors import (
     EngineDeadError,
@@ -35,7 +36,8 @@ def registry(
 ) -> Registry:
     placement = ScriptedPlacement([tokenizer or ScriptedTokenizer()], [worker])
     clock = asyncio.get_running_loop().time
-    return Registry(placement, Admission(places, 4), clock, 1.0, 1.0)
+    limits = AdmissionLimits(max_running=places, max_waiting=4, queue_timeout_s=1.0)
+    return Registry(placement, Admission(limits, clock), clock, 1.0)
 
 
 def request(**fields: object) -> GenerationRequest:

@@ -13,10 +13,11 @@ from scripted import (
     WorkerTokens,
 )
 
+from services.gateway.admission import Admission
+from services.gateway.admission_limits import AdmissionLimits
 from services.gateway.events import Accepted, Failed, Finish, Finished, Started, Text
 from services.gateway.interfaces import WorkerStarted
 from services.gateway.registry import Registry
-from services.runtime.admission import Admission
 from services.runtime.error_table import Reason
 from services.runtime.errors import (
     ContextLengthError,
@@ -42,7 +43,8 @@ def worker(name, *steps, **fields):
 async def played(*workers, tokenizer=None, **fields):
     placement = ScriptedPlacement([tokenizer or ScriptedTokenizer()], workers)
     loop = asyncio.get_running_loop()
-    registry = Registry(placement, Admission(4, 4), loop.time, 1.0, 1.0)
+    limits = AdmissionLimits(max_running=4, max_waiting=4, queue_timeout_s=1.0)
+    registry = Registry(placement, Admission(limits, loop.time), loop.time, 1.0)
     wanted = replace(REQUEST, **{"deadline_s": loop.time() + 60, **fields})
     async with asyncio.timeout(10):
         events = [numbered.event async for numbered in registry.stream(wanted)]

@@ -2,6 +2,7 @@
 
 import asyncio
 
+from hotline.v1 import generation_pb2
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,12 +13,14 @@ from services.gateway.events import (
     Finish,
     Finished,
     Numbered,
+    PositionLogprobs,
     Reasoning,
     Text,
     Timings,
     Usage,
 )
-from services.gateway.mailbox import Mailbox
+from services.gateway.logprob_wire import packed
+from services.gateway.mailbox import MERGED_LOGPROBS, Mailbox
 from services.runtime.errors import UnavailableError
 
 END = Finished([ChoiceEnd(0, Finish.STOP)], Usage(), Timings())
@@ -36,6 +39,39 @@ async def test_what_waited_is_merged_and_carries_the_last_number():
     for piece in ("a", "b", "c"):
         mailbox.put(Text(0, piece))
     assert await mailbox.take() == [Numbered(3, Text(0, "abc"))]
+
+
+def places(count: int, first: int = 0) -> tuple[PositionLogprobs, ...]:
+    return packed(
+        generation_pb2.PositionLogprobs(
+            sampled=generation_pb2.TokenLogprob(token_id=token_id, logprob=-1.0)
+        )
+        for token_id in range(first, first + count)
+    )
+
+
+def ids(event: Event) -> list[int]:
+    assert isinstance(event, Text)
+    return [position.sampled.token_id for position in event.logprobs]
+
+
+async def test_log_probabilities_are_merged_with_their_text():
+    mailbox = Mailbox()
+    mailbox.put(Text(0, "ab", places(2)))
+    mailbox.put(Text(0, "-"))
+    mailbox.put(Text(0, "c", places(1, first=2)))
+    [merged] = await mailbox.take()
+    assert isinstance(merged.event, Text)
+    assert (merged.event.text, ids(merged.event)) == ("ab-c", [0, 1, 2])
+
+
+async def test_no_event_grows_beyond_so_many_log_probabilities():
+    mailbox, count = Mailbox(), 3 * MERGED_LOGPROBS
+    for number in range(count):
+        mailbox.put(Text(0, "a", places(1, first=number)))
+    events = [numbered.event for numbered in await mailbox.take()]
+    assert [len(ids(event)) for event in events] == [MERGED_LOGPROBS] * 3
+    assert [number for event in events for number in ids(event)] == list(range(count))
 
 
 async def test_pieces_of_different_kinds_or_choices_stay_apart():

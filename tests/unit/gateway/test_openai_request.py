@@ -1,5 +1,6 @@
 """Chat request bodies: what is accepted, and how every refusal names the field, the value and the limit."""
 
+import itertools
 import json
 from typing import Any
 
@@ -8,7 +9,8 @@ import pytest
 from services.gateway import openai_wire
 from services.gateway.caller import Caller
 from services.gateway.interfaces import GenerationRequest
-from services.gateway.openai_request import ChatRequest, parse
+from services.gateway.json_body import parse
+from services.gateway.openai_request import ChatRequest
 from services.runtime.errors import InvalidArgumentError, ServiceError, UnimplementedError
 
 HI = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
@@ -73,6 +75,17 @@ def test_other_template_variables_go_to_the_template():
     assert request.render_options.template_variables["style"] == "short"
 
 
+def nested(depth: int) -> Any:
+    tree: Any = "x"
+    for _ in range(depth):
+        tree = {"a": tree}
+    return tree
+
+
+def schema(value: Any) -> dict[str, Any]:
+    return {"type": "json_schema", "json_schema": {"name": "n", "schema": value}}
+
+
 BAD = [
     ("max_tokens", 0, "max_tokens"),
     ("max_tokens", -1, "max_tokens"),
@@ -106,6 +119,41 @@ BAD = [
     ("logit_bias", {"5": 101}, "logit_bias[5]"),
     ("response_format", {"type": "json_schema"}, "response_format.json_schema"),
     ("response_format", {"type": "yaml"}, "response_format.type"),
+    ("response_format", schema([1]), "response_format.json_schema.schema"),
+    ("response_format", schema(None), "response_format.json_schema.schema"),
+    ("response_format", {"type": "json_schema", "json_schema": {}}, "response_format.json_schema"),
+    ("guided_json", "{", "guided_json"),
+    ("guided_json", {"v": "x" * 16_384}, "guided_json"),
+    ("guided_json", nested(33), "guided_json"),
+    ("guided_regex", "", "guided_regex"),
+    ("guided_regex", "x" * 4_097, "guided_regex"),
+    ("guided_grammar", "x" * 8_193, "guided_grammar"),
+    ("guided_grammar", {}, "guided_grammar"),
+    ("guided_choice", [], "guided_choice"),
+    ("guided_choice", ["x"] * 257, "guided_choice"),
+    ("guided_choice", ["x", "é" * 513], "guided_choice[1]"),
+    ("guided_choice", "x", "guided_choice"),
+    ("structured_outputs", {}, "structured_outputs"),
+    ("structured_outputs", {"structural_tag": "x"}, "structured_outputs"),
+    ("structured_outputs", {"json_object": False}, "structured_outputs"),
+    ("structured_outputs", {"json": "["}, "structured_outputs.json"),
+    ("structured_outputs", {"choice": [""]}, "structured_outputs.choice[0]"),
+    ("structured_outputs", {"regex": 5}, "structured_outputs.regex"),
+    ("stop_token_ids", [5, -1], "stop_token_ids[1]"),
+    ("stop_token_ids", [5] * 65, "stop_token_ids"),
+    ("stop_token_ids", 5, "stop_token_ids"),
+    ("top_logprobs", 5, "top_logprobs"),
+    ("top_logprobs", 21, "top_logprobs"),
+    ("logprobs", 5, "logprobs"),
+    ("user", "é" * 257, "user"),
+    ("extra_body", {"top_k": "many"}, "extra_body.top_k"),
+    ("extra_body", {"min_p": 2}, "extra_body.min_p"),
+    ("extra_body", [], "extra_body"),
+    (
+        "extra_body",
+        {"chat_template_kwargs": {"return_reasoning": 1}},
+        "extra_body.chat_template_kwargs.return_reasoning",
+    ),
     ("priority", 101, "priority"),
     ("messages", [], "messages"),
     ("messages", None, "messages"),
@@ -153,7 +201,8 @@ def test_a_bad_value_is_refused_by_name(field, value, param):
         pytest.param(b"[]", id="array"),
         pytest.param(b'"Hi"', id="string"),
         pytest.param(b"\xff\xfe", id="not UTF-8"),
-        pytest.param(b'{"messages": NaN}', id="NaN"),
+        pytest.param(b'{"messages": NaN, ', id="NaN in a body that is cut"),
+        pytest.param(b"NaN", id="NaN alone"),
         pytest.param(b'{"messages":[{"role":"user","content":"\\ud800"}]}', id="lone surrogate"),
         pytest.param(b"[" * 100_000, id="deeply nested"),
         pytest.param(b'{"x":' * 100_000, id="deeply nested objects"),
@@ -167,8 +216,14 @@ def test_a_broken_body_is_refused_as_the_body(body):
 
 
 def test_what_this_version_does_not_build_says_so():
-    with pytest.raises(UnimplementedError, match="logprobs"):
-        generation({**HI, "logprobs": True})
+    with pytest.raises(UnimplementedError, match="tool_calls"):
+        generation({"messages": [{"role": "assistant", "tool_calls": [{"id": "a"}]}]})
+
+
+def test_logprobs_are_those_of_so_many_tokens():
+    assert not generation(HI).sampling.HasField("logprobs")
+    assert generation({**HI, "logprobs": True}).sampling.HasField("logprobs")
+    assert generation({**HI, "logprobs": True, "top_logprobs": 3}).sampling.logprobs == 3
 
 
 def test_a_huge_max_tokens_means_the_room_left():
@@ -213,13 +268,6 @@ def test_a_body_that_is_no_json_is_shown_from_its_beginning():
     )
 
 
-def nested(depth: int) -> Any:
-    tree: Any = "x"
-    for _ in range(depth):
-        tree = {"a": tree}
-    return tree
-
-
 @pytest.mark.parametrize(
     ("field", "value"),
     [
@@ -251,10 +299,6 @@ def test_a_model_of_null_is_the_default_model():
     assert parse(b'{"model": null, "messages": []}', ChatRequest).model is None
 
 
-def schema(value: Any) -> dict[str, Any]:
-    return {"type": "json_schema", "json_schema": {"name": "n", "schema": value}}
-
-
 def test_a_schema_goes_on_as_it_was_written():
     body = b'{"messages":[{"role":"user","content":"Hi"}],"response_format":{"type":"json_schema",'
     body += b'"json_schema":{"schema":{"type" : "object"}}}}'
@@ -280,3 +324,183 @@ def test_calls_of_tools_in_the_history_say_that_they_are_not_built():
     message = {"role": "assistant", "content": None, "tool_calls": [{"id": "1"}]}
     with pytest.raises(UnimplementedError, match="tool_calls"):
         generation({"messages": [message, *HI["messages"]]})
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        pytest.param('"temperature": NaN', "temperature", id="NaN"),
+        pytest.param('"top_p": -Infinity', "top_p", id="minus infinity"),
+        pytest.param('"extra_body": {"min_p": Infinity}', "extra_body.min_p", id="nested"),
+        pytest.param('"logit_bias": {"5": NaN}', "logit_bias.5", id="in an object"),
+        pytest.param('"stop": ["a", NaN]', "stop[1]", id="in a list"),
+        pytest.param('"unknown": {"x": [NaN]}', "unknown.x[0]", id="in an unknown field"),
+    ],
+)
+def test_numbers_that_json_does_not_have_are_refused_by_name(body, param):
+    text = f'{{"messages": [{{"role": "user", "content": "NaN: 1"}}], {body}}}'
+    with pytest.raises(InvalidArgumentError) as refused:
+        parse(text.encode(), ChatRequest)
+    assert refused.value.field == param
+    assert refused.value.metadata["value"] in ("nan", "inf", "-inf")
+
+
+@pytest.mark.parametrize(
+    ("field", "raw"),
+    [
+        pytest.param("chat_template_kwargs", b'{"v": 1e400}', id="a number that no double holds"),
+        pytest.param("chat_template_kwargs", b'{"v": "\xff"}', id="bytes that are no UTF-8"),
+        pytest.param("stop", b'"\xed\xa0\x80"', id="a surrogate in bytes"),
+        pytest.param("guided_json", b'{"v": "\xff"}', id="a schema that is no UTF-8"),
+        pytest.param("guided_choice", b'["\xff"]', id="a choice that is no UTF-8"),
+        pytest.param("logit_bias", b'{"5": 1e400}', id="a bias that no double holds"),
+    ],
+)
+def test_what_the_parser_skips_over_is_refused_when_it_is_read(field, raw):
+    body = b'{"messages": [{"role": "user", "content": "Hi"}], "' + field.encode() + b'": ' + raw
+    with pytest.raises(InvalidArgumentError) as refused:
+        generation_of(body + b"}")
+    assert refused.value.field.startswith(field)
+
+
+def generation_of(body: bytes) -> GenerationRequest:
+    chat = parse(body, ChatRequest)
+    return openai_wire.generation_request(chat, "g", "m", Caller("o"), 1.0)
+
+
+FORMS = {
+    "response_format": {"type": "json_object"},
+    "structured_outputs": {"regex": "a+"},
+    "guided_json": {"type": "object"},
+    "guided_regex": "a+",
+    "guided_choice": ["a"],
+    "guided_grammar": 'root ::= "a"',
+}
+
+
+@pytest.mark.parametrize(("first", "second"), [*itertools.combinations(FORMS, 2)])
+def test_two_constraints_are_refused_and_both_are_named(first, second):
+    with pytest.raises(InvalidArgumentError) as refused:
+        generation({**HI, first: FORMS[first], second: FORMS[second]})
+    assert refused.value.field.startswith(second)
+    assert first in refused.value.message
+
+
+def test_two_constraints_in_one_object_are_refused_and_both_are_named():
+    with pytest.raises(InvalidArgumentError) as refused:
+        generation({**HI, "structured_outputs": {"regex": "a", "grammar": "b"}})
+    assert refused.value.message == (
+        "structured_outputs.grammar: 'set' is not allowed; must be absent where "
+        "structured_outputs.regex is set: at most one constraint on the output."
+    )
+
+
+def test_two_constraints_in_two_places_are_refused_and_both_are_named():
+    body = {**HI, "guided_regex": "a", "extra_body": {"guided_choice": ["a"]}}
+    with pytest.raises(InvalidArgumentError, match=r"extra_body\.guided_choice.* guided_regex "):
+        generation(body)
+
+
+def test_a_format_of_text_is_no_constraint():
+    body = {**HI, "response_format": {"type": "text"}, "guided_regex": "a+"}
+    assert generation(body).sampling.structured_output.regex == "a+"
+    assert not generation({**HI, "response_format": {"type": "text"}}).sampling.HasField(
+        "structured_output"
+    )
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        pytest.param({"guided_json": '{"type" : "object"}'}, id="guided_json in a string"),
+        pytest.param({"structured_outputs": {"json": {"type": "object"}}}, id="json"),
+        pytest.param({"response_format": schema({"type": "object"})}, id="response_format"),
+        pytest.param({"extra_body": {"guided_json": {"type": "object"}}}, id="nested"),
+    ],
+)
+def test_every_name_of_a_schema_means_the_same(fields):
+    text = generation({**HI, **fields}).sampling.structured_output.json_schema
+    assert json.loads(text) == {"type": "object"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "ours", "theirs"),
+    [
+        pytest.param(
+            {"guided_grammar": "x"}, "structured_output.grammar", "guided_grammar", id="guided"
+        ),
+        pytest.param(
+            {"response_format": schema({})},
+            "structured_output.json_schema",
+            "response_format.json_schema.schema",
+            id="response_format",
+        ),
+        pytest.param(
+            {"structured_outputs": {"choice": ["a"]}},
+            "structured_output.choice.values",
+            "structured_outputs.choice",
+            id="choices",
+        ),
+        pytest.param(
+            {"max_completion_tokens": 5}, "max_tokens", "max_completion_tokens", id="newer"
+        ),
+        pytest.param({"extra_body": {"top_k": 5}}, "top_k", "extra_body.top_k", id="nested"),
+    ],
+)
+def test_a_generation_knows_what_its_client_called_a_field(fields, ours, theirs):
+    assert generation({**HI, **fields}).field_names[f"sampling.{ours}"] == theirs
+
+
+def test_the_newer_name_of_max_tokens_wins():
+    request = generation({**HI, "max_tokens": 5, "max_completion_tokens": 7})
+    assert (request.max_tokens, request.sampling.max_tokens) == (7, 7)
+
+
+def test_top_level_wins_over_a_nested_extra_body():
+    body = {**HI, "top_k": 5, "extra_body": {"top_k": 7, "min_tokens": 3}}
+    assert (generation(body).sampling.top_k, generation(body).sampling.min_tokens) == (5, 3)
+
+
+def test_variables_of_both_places_go_together_and_the_outer_ones_win():
+    inner = {"chat_template_kwargs": {"a": 1, "b": 2}}
+    body = {**HI, "chat_template_kwargs": {"a": 3}, "extra_body": inner}
+    variables = generation(body).render_options.template_variables
+    assert dict(variables) == {"a": 3, "b": 2}
+
+
+def test_no_alternatives_may_be_asked_for_without_log_probabilities():
+    assert not generation({**HI, "top_logprobs": 0}).sampling.HasField("logprobs")
+
+
+def test_what_other_servers_know_and_this_one_does_not_use_is_accepted():
+    generation(
+        {**HI, "store": True, "metadata": {"a": 1}, "service_tier": "auto", "user": "u" * 512}
+        | {"parallel_tool_calls": False, "guided_decoding_backend": 5}
+    )
+
+
+@pytest.mark.parametrize(
+    ("least", "fields", "told"),
+    [
+        pytest.param(5, {"max_tokens": 5}, "", id="as many"),
+        pytest.param(6, {"max_tokens": 5}, "max_tokens, 5", id="one more"),
+        pytest.param(6, {"max_tokens": 5, "max_completion_tokens": 7}, "", id="newer name larger"),
+        pytest.param(
+            6,
+            {"max_tokens": 9, "max_completion_tokens": 5},
+            "max_completion_tokens, 5",
+            id="newer name smaller",
+        ),
+    ],
+)
+def test_min_tokens_are_held_against_the_name_that_wins(least, fields, told):
+    body = {**HI, **fields, "min_tokens": least}
+    if not told:
+        assert generation(body).sampling.min_tokens == least
+        return
+    with pytest.raises(InvalidArgumentError) as refused:
+        generation(body)
+    assert (refused.value.field, refused.value.metadata["limit"]) == (
+        "min_tokens",
+        f"at most {told}",
+    )

@@ -4,12 +4,15 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from hotline.v1 import generation_pb2
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from local_text import BROKEN, LocalDetokeniser, LocalDetokenisers, Reader
 
 from services.gateway import pinned_text
+from services.gateway.events import PositionLogprobs
 from services.gateway.interfaces import TextOptions
+from services.gateway.logprob_wire import packed
 from services.gateway.pinned_text import PinnedText
 from services.runtime.errors import InternalError, UnavailableError
 from services.tokenizer.model import load_model
@@ -40,11 +43,21 @@ async def turns(count: int = 20) -> None:
         await asyncio.sleep(0)
 
 
+def logprobs_of(ids: list[int]) -> tuple[PositionLogprobs, ...]:
+    """Of two places with the same id only the log-probability differs."""
+    return packed(
+        generation_pb2.PositionLogprobs(
+            sampled=generation_pb2.TokenLogprob(token_id=token_id, logprob=-place)
+        )
+        for place, token_id in enumerate(ids)
+    )
+
+
 def undisturbed(options: TextOptions, ids: list[int], last: bool) -> tuple[object, ...]:
     reader = Reader()
     one = LocalDetokeniser(FORM)
     stream = one.open_text(options, 0, reader)
-    stream.send(ids, last)
+    stream.send(ids, last, logprobs_of(ids))
     one.flush()
     return reader.whole
 
@@ -82,7 +95,7 @@ async def test_any_text_cut_and_broken_anywhere_is_the_undisturbed_one(
     position = step = 0
     while position < len(ids) and reader.end is None:
         end = position + cuts[step % len(cuts)]
-        pinned.send(ids[position:end], last=False)
+        pinned.send(ids[position:end], False, logprobs_of(ids)[position:end])
         position, act = end, acts[step % len(acts)]
         step += 1
         for one in both.serving:

@@ -76,17 +76,45 @@ SAMPLING = [
         structured(json_schema=""), "sampling.structured_output.json_schema", id="schema empty"
     ),
     pytest.param(
-        structured(grammar="a" * 65_537), "sampling.structured_output.grammar", id="grammar long"
+        structured(json_schema='{"a": "' + "x" * 16_384 + '"}'),
+        "sampling.structured_output.json_schema",
+        id="schema long",
+    ),
+    pytest.param(
+        structured(json_schema='{"a":' * 33 + "1" + "}" * 33),
+        "sampling.structured_output.json_schema",
+        id="schema deep",
+    ),
+    pytest.param(
+        structured(json_schema="[" * 16_000),
+        "sampling.structured_output.json_schema",
+        id="schema that never ends",
+    ),
+    pytest.param(
+        structured(json_schema="[1]"), "sampling.structured_output.json_schema", id="schema a list"
+    ),
+    pytest.param(
+        structured(grammar="a" * 8193), "sampling.structured_output.grammar", id="grammar long"
     ),
     pytest.param(
         structured(choice=sampling_pb2.ChoiceList()),
-        "sampling.structured_output.choice",
+        "sampling.structured_output.choice.values",
         id="no choices",
     ),
     pytest.param(
+        structured(choice=sampling_pb2.ChoiceList(values=["a"] * 257)),
+        "sampling.structured_output.choice.values",
+        id="many choices",
+    ),
+    pytest.param(
         structured(choice=sampling_pb2.ChoiceList(values=["a", ""])),
-        "sampling.structured_output.choice[1]",
+        "sampling.structured_output.choice.values[1]",
         id="empty choice",
+    ),
+    pytest.param(
+        structured(choice=sampling_pb2.ChoiceList(values=["a" * 1025])),
+        "sampling.structured_output.choice.values[0]",
+        id="long choice",
     ),
 ]
 PROMPT = [

@@ -26,7 +26,8 @@ if _version_not_supported:
 
 
 class AdminServiceStub:
-    """Operators only; the edge never routes it. All but GetSystemStatus are UNIMPLEMENTED in this version.
+    """Operators only, on a listener of its own: neither the edge nor the address where clients come has it. All but
+    GetSystemStatus and ReloadConfiguration are UNIMPLEMENTED in this version.
     """
 
     def __init__(self, channel):
@@ -73,7 +74,8 @@ class AdminServiceStub:
 
 
 class AdminServiceServicer:
-    """Operators only; the edge never routes it. All but GetSystemStatus are UNIMPLEMENTED in this version.
+    """Operators only, on a listener of its own: neither the edge nor the address where clients come has it. All but
+    GetSystemStatus and ReloadConfiguration are UNIMPLEMENTED in this version.
     """
 
     def GetSystemStatus(self, request, context):
@@ -112,7 +114,7 @@ class AdminServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ReloadConfiguration(self, request, context):
-        """Reads configuration and keys again.
+        """Reads the keys file again, and answers when it is done; INVALID_ARGUMENT where it cannot be used: the old keys stay.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -172,7 +174,8 @@ def add_AdminServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class AdminService:
-    """Operators only; the edge never routes it. All but GetSystemStatus are UNIMPLEMENTED in this version.
+    """Operators only, on a listener of its own: neither the edge nor the address where clients come has it. All but
+    GetSystemStatus and ReloadConfiguration are UNIMPLEMENTED in this version.
     """
 
     @staticmethod

@@ -27,7 +27,9 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class AdminServiceStub:
-    """Operators only; the edge never routes it. All but GetSystemStatus are UNIMPLEMENTED in this version."""
+    """Operators only, on a listener of its own: neither the edge nor the address where clients come has it. All but
+    GetSystemStatus and ReloadConfiguration are UNIMPLEMENTED in this version.
+    """
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
@@ -44,13 +46,15 @@ class AdminServiceStub:
     ListAdapters: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListAdaptersRequest, _admin_pb2.ListAdaptersResponse]
     """Lists the adapters that are loaded."""
     ReloadConfiguration: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ReloadConfigurationRequest, _admin_pb2.ReloadConfigurationResponse]
-    """Reads configuration and keys again."""
+    """Reads the keys file again, and answers when it is done; INVALID_ARGUMENT where it cannot be used: the old keys stay."""
     RecordProfile: _grpc.UnaryUnaryMultiCallable[_admin_pb2.RecordProfileRequest, _admin_pb2.RecordProfileResponse]
     """Records a profile of a worker."""
 
 @_typing.type_check_only
 class AdminServiceAsyncStub(AdminServiceStub):
-    """Operators only; the edge never routes it. All but GetSystemStatus are UNIMPLEMENTED in this version."""
+    """Operators only, on a listener of its own: neither the edge nor the address where clients come has it. All but
+    GetSystemStatus and ReloadConfiguration are UNIMPLEMENTED in this version.
+    """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetSystemStatus: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetSystemStatusRequest, _admin_pb2.GetSystemStatusResponse]  # type: ignore[assignment]
@@ -64,12 +68,14 @@ class AdminServiceAsyncStub(AdminServiceStub):
     ListAdapters: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListAdaptersRequest, _admin_pb2.ListAdaptersResponse]  # type: ignore[assignment]
     """Lists the adapters that are loaded."""
     ReloadConfiguration: _aio.UnaryUnaryMultiCallable[_admin_pb2.ReloadConfigurationRequest, _admin_pb2.ReloadConfigurationResponse]  # type: ignore[assignment]
-    """Reads configuration and keys again."""
+    """Reads the keys file again, and answers when it is done; INVALID_ARGUMENT where it cannot be used: the old keys stay."""
     RecordProfile: _aio.UnaryUnaryMultiCallable[_admin_pb2.RecordProfileRequest, _admin_pb2.RecordProfileResponse]  # type: ignore[assignment]
     """Records a profile of a worker."""
 
 class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Operators only; the edge never routes it. All but GetSystemStatus are UNIMPLEMENTED in this version."""
+    """Operators only, on a listener of its own: neither the edge nor the address where clients come has it. All but
+    GetSystemStatus and ReloadConfiguration are UNIMPLEMENTED in this version.
+    """
 
     @_abc_1.abstractmethod
     def GetSystemStatus(
@@ -117,7 +123,7 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.ReloadConfigurationRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.ReloadConfigurationResponse, _abc.Awaitable[_admin_pb2.ReloadConfigurationResponse]]:
-        """Reads configuration and keys again."""
+        """Reads the keys file again, and answers when it is done; INVALID_ARGUMENT where it cannot be used: the old keys stay."""
 
     @_abc_1.abstractmethod
     def RecordProfile(

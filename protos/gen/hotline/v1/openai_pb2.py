@@ -26,7 +26,7 @@ from google.api import annotations_pb2 as google_dot_api_dot_annotations__pb2
 from google.api import httpbody_pb2 as google_dot_api_dot_httpbody__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17hotline/v1/openai.proto\x12\nhotline.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x19google/api/httpbody.proto\"\x19\n\x17ListOpenAIModelsRequest\"&\n\x15GetOpenAIModelRequest\x12\r\n\x05model\x18\x01 \x01(\t\"!\n\x10GetHealthRequest\x12\r\n\x05probe\x18\x01 \x01(\t\"E\n\x1dStreamGenerationEventsRequest\x12\x15\n\rgeneration_id\x18\x01 \x01(\t\x12\r\n\x05\x61\x66ter\x18\x02 \x01(\x04\x32\xda\x06\n\rOpenAIService\x12\x65\n\x14\x43reateChatCompletion\x12\x14.google.api.HttpBody\x1a\x14.google.api.HttpBody\"\x1f\x82\xd3\xe4\x93\x02\x19\"\x14/v1/chat/completions:\x01*0\x01\x12\\\n\x10\x43reateCompletion\x12\x14.google.api.HttpBody\x1a\x14.google.api.HttpBody\"\x1a\x82\xd3\xe4\x93\x02\x14\"\x0f/v1/completions:\x01*0\x01\x12\x63\n\x10ListOpenAIModels\x12#.hotline.v1.ListOpenAIModelsRequest\x1a\x14.google.api.HttpBody\"\x12\x82\xd3\xe4\x93\x02\x0c\x12\n/v1/models0\x01\x12j\n\x0eGetOpenAIModel\x12!.hotline.v1.GetOpenAIModelRequest\x1a\x14.google.api.HttpBody\"\x1d\x82\xd3\xe4\x93\x02\x17\x12\x15/v1/models/{model=**}0\x01\x12g\n\tGetHealth\x12\x1c.hotline.v1.GetHealthRequest\x1a\x14.google.api.HttpBody\"$\x82\xd3\xe4\x93\x02\x1e\x12\x07/healthZ\x13\x12\x11/health/{probe=*}0\x01\x12[\n\x12\x43reateTokenization\x12\x14.google.api.HttpBody\x1a\x14.google.api.HttpBody\"\x17\x82\xd3\xe4\x93\x02\x11\"\x0c/v1/tokenize:\x01*0\x01\x12_\n\x14\x43reateDetokenization\x12\x14.google.api.HttpBody\x1a\x14.google.api.HttpBody\"\x19\x82\xd3\xe4\x93\x02\x13\"\x0e/v1/detokenize:\x01*0\x01\x12\x8b\x01\n\x16StreamGenerationEvents\x12).hotline.v1.StreamGenerationEventsRequest\x1a\x14.google.api.HttpBody\".\x82\xd3\xe4\x93\x02(\x12&/v1/generations/{generation_id}/events0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17hotline/v1/openai.proto\x12\nhotline.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x19google/api/httpbody.proto\"\x19\n\x17ListOpenAIModelsRequest\"&\n\x15GetOpenAIModelRequest\x12\r\n\x05model\x18\x01 \x01(\t\"!\n\x10GetHealthRequest\x12\r\n\x05probe\x18\x01 \x01(\t\"\x1b\n\x19GetOpenAPIDocumentRequest\"E\n\x1dStreamGenerationEventsRequest\x12\x15\n\rgeneration_id\x18\x01 \x01(\t\x12\r\n\x05\x61\x66ter\x18\x02 \x01(\x04\x32\xfc\x07\n\rOpenAIService\x12\x65\n\x14\x43reateChatCompletion\x12\x14.google.api.HttpBody\x1a\x14.google.api.HttpBody\"\x1f\x82\xd3\xe4\x93\x02\x19\"\x14/v1/chat/completions:\x01*0\x01\x12\\\n\x10\x43reateCompletion\x12\x14.google.api.HttpBody\x1a\x14.google.api.HttpBody\"\x1a\x82\xd3\xe4\x93\x02\x14\"\x0f/v1/completions:\x01*0\x01\x12\x63\n\x10ListOpenAIModels\x12#.hotline.v1.ListOpenAIModelsRequest\x1a\x14.google.api.HttpBody\"\x12\x82\xd3\xe4\x93\x02\x0c\x12\n/v1/models0\x01\x12j\n\x0eGetOpenAIModel\x12!.hotline.v1.GetOpenAIModelRequest\x1a\x14.google.api.HttpBody\"\x1d\x82\xd3\xe4\x93\x02\x17\x12\x15/v1/models/{model=**}0\x01\x12g\n\tGetHealth\x12\x1c.hotline.v1.GetHealthRequest\x1a\x14.google.api.HttpBody\"$\x82\xd3\xe4\x93\x02\x1e\x12\x07/healthZ\x13\x12\x11/health/{probe=*}0\x01\x12k\n\x12\x43reateTokenization\x12\x14.google.api.HttpBody\x1a\x14.google.api.HttpBody\"\'\x82\xd3\xe4\x93\x02!\"\x0c/v1/tokenize:\x01*Z\x0e\"\t/tokenize:\x01*0\x01\x12q\n\x14\x43reateDetokenization\x12\x14.google.api.HttpBody\x1a\x14.google.api.HttpBody\"+\x82\xd3\xe4\x93\x02%\"\x0e/v1/detokenize:\x01*Z\x10\"\x0b/detokenize:\x01*0\x01\x12~\n\x12GetOpenAPIDocument\x12%.hotline.v1.GetOpenAPIDocumentRequest\x1a\x14.google.api.HttpBody\")\x82\xd3\xe4\x93\x02#\x12\r/openapi.jsonZ\x12\x12\x10/v1/openapi.json0\x01\x12\x8b\x01\n\x16StreamGenerationEvents\x12).hotline.v1.StreamGenerationEventsRequest\x1a\x14.google.api.HttpBody\".\x82\xd3\xe4\x93\x02(\x12&/v1/generations/{generation_id}/events0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -44,9 +44,11 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_OPENAISERVICE'].methods_by_name['GetHealth']._loaded_options = None
   _globals['_OPENAISERVICE'].methods_by_name['GetHealth']._serialized_options = b'\202\323\344\223\002\036\022\007/healthZ\023\022\021/health/{probe=*}'
   _globals['_OPENAISERVICE'].methods_by_name['CreateTokenization']._loaded_options = None
-  _globals['_OPENAISERVICE'].methods_by_name['CreateTokenization']._serialized_options = b'\202\323\344\223\002\021\"\014/v1/tokenize:\001*'
+  _globals['_OPENAISERVICE'].methods_by_name['CreateTokenization']._serialized_options = b'\202\323\344\223\002!\"\014/v1/tokenize:\001*Z\016\"\t/tokenize:\001*'
   _globals['_OPENAISERVICE'].methods_by_name['CreateDetokenization']._loaded_options = None
-  _globals['_OPENAISERVICE'].methods_by_name['CreateDetokenization']._serialized_options = b'\202\323\344\223\002\023\"\016/v1/detokenize:\001*'
+  _globals['_OPENAISERVICE'].methods_by_name['CreateDetokenization']._serialized_options = b'\202\323\344\223\002%\"\016/v1/detokenize:\001*Z\020\"\013/detokenize:\001*'
+  _globals['_OPENAISERVICE'].methods_by_name['GetOpenAPIDocument']._loaded_options = None
+  _globals['_OPENAISERVICE'].methods_by_name['GetOpenAPIDocument']._serialized_options = b'\202\323\344\223\002#\022\r/openapi.jsonZ\022\022\020/v1/openapi.json'
   _globals['_OPENAISERVICE'].methods_by_name['StreamGenerationEvents']._loaded_options = None
   _globals['_OPENAISERVICE'].methods_by_name['StreamGenerationEvents']._serialized_options = b'\202\323\344\223\002(\022&/v1/generations/{generation_id}/events'
   _globals['_LISTOPENAIMODELSREQUEST']._serialized_start=96
@@ -55,8 +57,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETOPENAIMODELREQUEST']._serialized_end=161
   _globals['_GETHEALTHREQUEST']._serialized_start=163
   _globals['_GETHEALTHREQUEST']._serialized_end=196
-  _globals['_STREAMGENERATIONEVENTSREQUEST']._serialized_start=198
-  _globals['_STREAMGENERATIONEVENTSREQUEST']._serialized_end=267
-  _globals['_OPENAISERVICE']._serialized_start=270
-  _globals['_OPENAISERVICE']._serialized_end=1128
+  _globals['_GETOPENAPIDOCUMENTREQUEST']._serialized_start=198
+  _globals['_GETOPENAPIDOCUMENTREQUEST']._serialized_end=225
+  _globals['_STREAMGENERATIONEVENTSREQUEST']._serialized_start=227
+  _globals['_STREAMGENERATIONEVENTSREQUEST']._serialized_end=296
+  _globals['_OPENAISERVICE']._serialized_start=299
+  _globals['_OPENAISERVICE']._serialized_end=1319
 # @@protoc_insertion_point(module_scope)

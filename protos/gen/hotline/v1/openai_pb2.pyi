@@ -80,6 +80,23 @@ class GetHealthRequest(_message.Message):
 Global___GetHealthRequest: _TypeAlias = GetHealthRequest  # noqa: Y015
 
 @_typing.final
+class GetOpenAPIDocumentRequest(_message.Message):
+    """Nothing to ask."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetOpenAPIDocumentRequest: _TypeAlias = GetOpenAPIDocumentRequest  # noqa: Y015
+
+@_typing.final
 class StreamGenerationEventsRequest(_message.Message):
     """What to resume."""
 

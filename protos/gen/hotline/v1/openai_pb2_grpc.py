@@ -71,6 +71,11 @@ class OpenAIServiceStub:
                 request_serializer=google_dot_api_dot_httpbody__pb2.HttpBody.SerializeToString,
                 response_deserializer=google_dot_api_dot_httpbody__pb2.HttpBody.FromString,
                 _registered_method=True)
+        self.GetOpenAPIDocument = channel.unary_stream(
+                '/hotline.v1.OpenAIService/GetOpenAPIDocument',
+                request_serializer=hotline_dot_v1_dot_openai__pb2.GetOpenAPIDocumentRequest.SerializeToString,
+                response_deserializer=google_dot_api_dot_httpbody__pb2.HttpBody.FromString,
+                _registered_method=True)
         self.StreamGenerationEvents = channel.unary_stream(
                 '/hotline.v1.OpenAIService/StreamGenerationEvents',
                 request_serializer=hotline_dot_v1_dot_openai__pb2.StreamGenerationEventsRequest.SerializeToString,
@@ -90,7 +95,7 @@ class OpenAIServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def CreateCompletion(self, request, context):
-        """POST /v1/completions. UNIMPLEMENTED in this version.
+        """POST /v1/completions: raw prompts, texts or token ids, one or several; answered as chat completions are.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -118,14 +123,21 @@ class OpenAIServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def CreateTokenization(self, request, context):
-        """POST /v1/tokenize. UNIMPLEMENTED in this version.
+        """POST /v1/tokenize, /tokenize: the token ids of a text, or of a conversation as the model's template renders it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CreateDetokenization(self, request, context):
-        """POST /v1/detokenize. UNIMPLEMENTED in this version.
+        """POST /v1/detokenize, /detokenize: the text of token ids.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetOpenAPIDocument(self, request, context):
+        """GET /openapi.json, /v1/openapi.json: this surface as an OpenAPI 3.1 document.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -174,6 +186,11 @@ def add_OpenAIServiceServicer_to_server(servicer, server):
             'CreateDetokenization': grpc.unary_stream_rpc_method_handler(
                     servicer.CreateDetokenization,
                     request_deserializer=google_dot_api_dot_httpbody__pb2.HttpBody.FromString,
+                    response_serializer=google_dot_api_dot_httpbody__pb2.HttpBody.SerializeToString,
+            ),
+            'GetOpenAPIDocument': grpc.unary_stream_rpc_method_handler(
+                    servicer.GetOpenAPIDocument,
+                    request_deserializer=hotline_dot_v1_dot_openai__pb2.GetOpenAPIDocumentRequest.FromString,
                     response_serializer=google_dot_api_dot_httpbody__pb2.HttpBody.SerializeToString,
             ),
             'StreamGenerationEvents': grpc.unary_stream_rpc_method_handler(
@@ -371,6 +388,33 @@ class OpenAIService:
             target,
             '/hotline.v1.OpenAIService/CreateDetokenization',
             google_dot_api_dot_httpbody__pb2.HttpBody.SerializeToString,
+            google_dot_api_dot_httpbody__pb2.HttpBody.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetOpenAPIDocument(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/hotline.v1.OpenAIService/GetOpenAPIDocument',
+            hotline_dot_v1_dot_openai__pb2.GetOpenAPIDocumentRequest.SerializeToString,
             google_dot_api_dot_httpbody__pb2.HttpBody.FromString,
             options,
             channel_credentials,

@@ -39,7 +39,7 @@ class OpenAIServiceStub:
     CreateChatCompletion: _grpc.UnaryStreamMultiCallable[_httpbody_pb2.HttpBody, _httpbody_pb2.HttpBody]
     """POST /v1/chat/completions: server-sent events where the body says "stream": true, else one JSON object."""
     CreateCompletion: _grpc.UnaryStreamMultiCallable[_httpbody_pb2.HttpBody, _httpbody_pb2.HttpBody]
-    """POST /v1/completions. UNIMPLEMENTED in this version."""
+    """POST /v1/completions: raw prompts, texts or token ids, one or several; answered as chat completions are."""
     ListOpenAIModels: _grpc.UnaryStreamMultiCallable[_openai_pb2.ListOpenAIModelsRequest, _httpbody_pb2.HttpBody]
     """GET /v1/models: models and their aliases."""
     GetOpenAIModel: _grpc.UnaryStreamMultiCallable[_openai_pb2.GetOpenAIModelRequest, _httpbody_pb2.HttpBody]
@@ -47,9 +47,11 @@ class OpenAIServiceStub:
     GetHealth: _grpc.UnaryStreamMultiCallable[_openai_pb2.GetHealthRequest, _httpbody_pb2.HttpBody]
     """GET /health, /health/ready, /health/live: 200, or 503 with the reason."""
     CreateTokenization: _grpc.UnaryStreamMultiCallable[_httpbody_pb2.HttpBody, _httpbody_pb2.HttpBody]
-    """POST /v1/tokenize. UNIMPLEMENTED in this version."""
+    """POST /v1/tokenize, /tokenize: the token ids of a text, or of a conversation as the model's template renders it."""
     CreateDetokenization: _grpc.UnaryStreamMultiCallable[_httpbody_pb2.HttpBody, _httpbody_pb2.HttpBody]
-    """POST /v1/detokenize. UNIMPLEMENTED in this version."""
+    """POST /v1/detokenize, /detokenize: the text of token ids."""
+    GetOpenAPIDocument: _grpc.UnaryStreamMultiCallable[_openai_pb2.GetOpenAPIDocumentRequest, _httpbody_pb2.HttpBody]
+    """GET /openapi.json, /v1/openapi.json: this surface as an OpenAPI 3.1 document."""
     StreamGenerationEvents: _grpc.UnaryStreamMultiCallable[_openai_pb2.StreamGenerationEventsRequest, _httpbody_pb2.HttpBody]
     """GET /v1/generations/{generation_id}/events?after=N: resumes a stream. UNIMPLEMENTED in this version."""
 
@@ -61,7 +63,7 @@ class OpenAIServiceAsyncStub(OpenAIServiceStub):
     CreateChatCompletion: _aio.UnaryStreamMultiCallable[_httpbody_pb2.HttpBody, _httpbody_pb2.HttpBody]  # type: ignore[assignment]
     """POST /v1/chat/completions: server-sent events where the body says "stream": true, else one JSON object."""
     CreateCompletion: _aio.UnaryStreamMultiCallable[_httpbody_pb2.HttpBody, _httpbody_pb2.HttpBody]  # type: ignore[assignment]
-    """POST /v1/completions. UNIMPLEMENTED in this version."""
+    """POST /v1/completions: raw prompts, texts or token ids, one or several; answered as chat completions are."""
     ListOpenAIModels: _aio.UnaryStreamMultiCallable[_openai_pb2.ListOpenAIModelsRequest, _httpbody_pb2.HttpBody]  # type: ignore[assignment]
     """GET /v1/models: models and their aliases."""
     GetOpenAIModel: _aio.UnaryStreamMultiCallable[_openai_pb2.GetOpenAIModelRequest, _httpbody_pb2.HttpBody]  # type: ignore[assignment]
@@ -69,9 +71,11 @@ class OpenAIServiceAsyncStub(OpenAIServiceStub):
     GetHealth: _aio.UnaryStreamMultiCallable[_openai_pb2.GetHealthRequest, _httpbody_pb2.HttpBody]  # type: ignore[assignment]
     """GET /health, /health/ready, /health/live: 200, or 503 with the reason."""
     CreateTokenization: _aio.UnaryStreamMultiCallable[_httpbody_pb2.HttpBody, _httpbody_pb2.HttpBody]  # type: ignore[assignment]
-    """POST /v1/tokenize. UNIMPLEMENTED in this version."""
+    """POST /v1/tokenize, /tokenize: the token ids of a text, or of a conversation as the model's template renders it."""
     CreateDetokenization: _aio.UnaryStreamMultiCallable[_httpbody_pb2.HttpBody, _httpbody_pb2.HttpBody]  # type: ignore[assignment]
-    """POST /v1/detokenize. UNIMPLEMENTED in this version."""
+    """POST /v1/detokenize, /detokenize: the text of token ids."""
+    GetOpenAPIDocument: _aio.UnaryStreamMultiCallable[_openai_pb2.GetOpenAPIDocumentRequest, _httpbody_pb2.HttpBody]  # type: ignore[assignment]
+    """GET /openapi.json, /v1/openapi.json: this surface as an OpenAPI 3.1 document."""
     StreamGenerationEvents: _aio.UnaryStreamMultiCallable[_openai_pb2.StreamGenerationEventsRequest, _httpbody_pb2.HttpBody]  # type: ignore[assignment]
     """GET /v1/generations/{generation_id}/events?after=N: resumes a stream. UNIMPLEMENTED in this version."""
 
@@ -92,7 +96,7 @@ class OpenAIServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _httpbody_pb2.HttpBody,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_httpbody_pb2.HttpBody], _abc.AsyncIterator[_httpbody_pb2.HttpBody]]:
-        """POST /v1/completions. UNIMPLEMENTED in this version."""
+        """POST /v1/completions: raw prompts, texts or token ids, one or several; answered as chat completions are."""
 
     @_abc_1.abstractmethod
     def ListOpenAIModels(
@@ -124,7 +128,7 @@ class OpenAIServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _httpbody_pb2.HttpBody,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_httpbody_pb2.HttpBody], _abc.AsyncIterator[_httpbody_pb2.HttpBody]]:
-        """POST /v1/tokenize. UNIMPLEMENTED in this version."""
+        """POST /v1/tokenize, /tokenize: the token ids of a text, or of a conversation as the model's template renders it."""
 
     @_abc_1.abstractmethod
     def CreateDetokenization(
@@ -132,7 +136,15 @@ class OpenAIServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _httpbody_pb2.HttpBody,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_httpbody_pb2.HttpBody], _abc.AsyncIterator[_httpbody_pb2.HttpBody]]:
-        """POST /v1/detokenize. UNIMPLEMENTED in this version."""
+        """POST /v1/detokenize, /detokenize: the text of token ids."""
+
+    @_abc_1.abstractmethod
+    def GetOpenAPIDocument(
+        self,
+        request: _openai_pb2.GetOpenAPIDocumentRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_httpbody_pb2.HttpBody], _abc.AsyncIterator[_httpbody_pb2.HttpBody]]:
+        """GET /openapi.json, /v1/openapi.json: this surface as an OpenAPI 3.1 document."""
 
     @_abc_1.abstractmethod
     def StreamGenerationEvents(

@@ -1,4 +1,4 @@
-"""A bounded waiting room before a bounded number of places."""
+"""A bounded waiting room before a bounded number of renders."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -18,32 +18,22 @@ class Admission:
         self.waiting_count = 0
 
     @asynccontextmanager
-    async def place(self, timeout_s: float | None = None) -> AsyncGenerator[int, None]:
-        """Hold a place; yields how many were waiting before.
-
-        Raises OverloadedError at the bound, or where no place became free within `timeout_s` (None: the caller
-        has a deadline of its own).
-        """
-        ahead = self.waiting_count
-        if self._places.locked() and ahead >= self.waiting_limit:
+    async def place(self) -> AsyncGenerator[None, None]:
+        """Hold a place; the caller has a deadline of its own. Raises OverloadedError at the bound."""
+        if self._places.locked() and self.waiting_count >= self.waiting_limit:
             raise OverloadedError(
-                f"{self.running_count} requests are running and {ahead} waiting; "
+                f"{self.running_count} requests are running and {self.waiting_count} waiting; "
                 f"the limits are {self.running_limit} and {self.waiting_limit}.",
                 retry_delay_s=self._retry_delay_s,
             )
         self.waiting_count += 1
         try:
-            async with asyncio.timeout(timeout_s):
-                await self._places.acquire()
-        except TimeoutError:
-            raise OverloadedError(
-                f"No place became free within {timeout_s} s.", retry_delay_s=self._retry_delay_s
-            ) from None
+            await self._places.acquire()
         finally:
             self.waiting_count -= 1
         self.running_count += 1
         try:
-            yield ahead
+            yield
         finally:
             self.running_count -= 1
             self._places.release()

@@ -1,0 +1,13 @@
+"""What a prompt's cache entries are shared under, on a worker where all owners meet."""
+
+import hashlib
+
+
+def owner_salt(owner: str) -> str:
+    """The salt of all that one owner does without a session: `owner.` and 40 hex digits of SHA-256.
+
+    Text, images and output are found again under the same salt only. Its first word says what kind of salt it is, and a
+    hash holds no dots, so that no choice of an owner's name makes the salt of anything else; the contract's bound of 64
+    bytes holds for every name.
+    """
+    return f"owner.{hashlib.sha256(owner.encode()).hexdigest()[:40]}"
