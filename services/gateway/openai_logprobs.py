@@ -55,7 +55,5 @@ def _text(one: TokenLogprob) -> str:
 
 
 def _finite(one: TokenLogprob) -> float:
-    logprob = one.logprob
-    return (
-        logprob if logprob > LEAST else LEAST
-    )  # in this order, no number at all is the least, too
+    # In this order, what is no number at all becomes the least, too.
+    return one.logprob if one.logprob > LEAST else LEAST

@@ -46,6 +46,8 @@ class TextHandle:
         self.choice_index = 0
         self.queued = False
         """Whether the connection knows that something waits."""
+        self.has_logprobs = False
+        """Whether any were sent: to look for them in every output would cost what little else there is in it."""
         self.done = False
         """Ended, closed or broken: nothing is sent or told any more."""
         self._opened = False
@@ -63,7 +65,9 @@ class TextHandle:
         if self.done:
             return
         self._ids.extend(token_ids)
-        self._logprobs.extend(logprobs)
+        if logprobs:
+            self.has_logprobs = True
+            self._logprobs.extend(logprobs)
         self._last = last
         if not self.queued:
             self._connection.queue(self)
@@ -215,7 +219,8 @@ class TextConnection:
             _log.error("text failed", upstream=self.name, error=output.error)
             self._tell(handle, InternalError())
         else:
-            self._tell(handle, _text_output(output, handle.choice_index))
+            logprobs = packed(output.logprobs) if handle.has_logprobs else ()
+            self._tell(handle, _text_output(output, handle.choice_index, logprobs))
 
     def _tell(self, handle: TextHandle, output: TextOutput | ServiceError) -> None:
         try:
@@ -238,7 +243,11 @@ class TextConnection:
             self._tell(handle, error)
 
 
-def _text_output(output: tokenizer_pb2.DetokeniseOutput, choice_index: int) -> TextOutput:
+def _text_output(
+    output: tokenizer_pb2.DetokeniseOutput,
+    choice_index: int,
+    logprobs: Sequence[PositionLogprobs],
+) -> TextOutput:
     action = None
     if output.HasField("action"):
         arguments = json_format.MessageToDict(output.action.arguments)
@@ -251,5 +260,5 @@ def _text_output(output: tokenizer_pb2.DetokeniseOutput, choice_index: int) -> T
         stop_match=output.stop_match,
         end_tag=output.end_tag,
         action=action,
-        logprobs=packed(output.logprobs) if output.logprobs else (),
+        logprobs=logprobs,
     )

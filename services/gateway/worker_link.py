@@ -158,12 +158,15 @@ class WorkerLink:
     def _take_runs(self, response: worker_pb2.GenerateManyResponse) -> None:
         token_ids, begin = list(response.token_ids), 0
         logprobs = {entry.run: packed(entry.positions) for entry in response.logprobs}
-        for run, (number, choice_index, count) in enumerate(
-            zip(response.handles, response.choice_indexes, response.counts, strict=True)
-        ):
+        runs = zip(response.handles, response.choice_indexes, response.counts, strict=True)
+        for run, (number, choice_index, count) in enumerate(runs):
             end = begin + count
             ids = token_ids[begin:end]
-            self._tell(number, WorkerTokens(choice_index, ids, logprobs.get(run, ())))
+            if run in logprobs:
+                tokens = WorkerTokens(choice_index, ids, logprobs[run])
+            else:
+                tokens = WorkerTokens(choice_index, ids)
+            self._tell(number, tokens)
             begin = end
 
     def _take_end(self, end: worker_pb2.GenerateManyEnd) -> None:

@@ -73,6 +73,8 @@ class Conversation:
     variables: Mapping[str, Any] | None = None
     """Further variables for the template."""
     tools: Sequence[Mapping[str, Any]] = ()
+    hides_tools: bool = False
+    """The template is to see none of them."""
 
 
 @dataclass(frozen=True)
@@ -83,11 +85,19 @@ class ConversationLimits:
     max_text_bytes: int
     has_tools: bool
     """Whether the model's template knows tools."""
+    parses_calls: bool = False
+    """Whether somebody reads the calls of tools in its output."""
 
 
 def check(conversation: Conversation, limits: ConversationLimits) -> None:
     """Raises InvalidArgumentError where a well-formed conversation is not one that this model can be asked."""
     _check_tools(conversation, limits.has_tools)
+    if conversation.tools and not conversation.hides_tools and not limits.parses_calls:
+        raise InvalidArgumentError(
+            "tools",
+            f"{len(conversation.tools)} tools",
+            "empty: no parser of this model's tool calls is configured (tool_parser)",
+        )
     image_count = text_bytes = 0
     said_something = False
     for message in conversation.messages:

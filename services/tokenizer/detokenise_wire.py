@@ -9,8 +9,12 @@ from services.runtime.errors import InvalidArgumentError
 from services.tokenizer.actions import Action
 from services.tokenizer.handles import Act, Close, Open, Output, Tokens
 from services.tokenizer.output_text import OutputOptions
+from services.tokenizer.tool_calls import CallPiece
+from services.tokenizer.tool_wire import tool_use
 
 MAX_INPUTS = 4096
+TOOLS_WORK = 4096
+"""What opening a text with tools counts for: some milliseconds."""
 MAX_IDS = 1024 * 1024
 """Ids in one message; what rebuilds more state than that is sent in several."""
 
@@ -30,8 +34,10 @@ def inputs(requests: Sequence[tokenizer_pb2.DetokeniseRequest]) -> Iterator[tupl
 
 
 def work_count(requests: Sequence[tokenizer_pb2.DetokeniseRequest]) -> int:
-    """Inputs and token ids in some messages."""
-    return sum(len(request.inputs) for request in requests) + id_count(requests)
+    """Inputs and token ids in some messages; texts with tools count for more."""
+    inputs = sum(len(request.inputs) for request in requests)
+    with_tools = sum(bool(item.open.tools) for request in requests for item in request.inputs)
+    return inputs + id_count(requests) + with_tools * TOOLS_WORK
 
 
 def id_count(requests: Sequence[tokenizer_pb2.DetokeniseRequest]) -> int:
@@ -58,6 +64,7 @@ def _act(item: tokenizer_pb2.DetokeniseInput) -> Act:
                 split_reasoning=item.open.split_reasoning,
                 thinking_closed=item.open.thinking_closed,
                 ignore_eos=item.open.ignore_eos,
+                tools=tool_use(item.open.tools, item.open.tool_choice),
             )
         )
     return Close() if act == "close" and item.close else None
@@ -78,6 +85,13 @@ def _output(output: Output) -> tokenizer_pb2.DetokeniseOutput:
         action=_action(piece.action),
         # They are what came in, with bytes filled in.
         logprobs=cast("Sequence[generation_pb2.PositionLogprobs]", piece.logprobs),
+        tool_calls=map(_tool_call, piece.calls),
+    )
+
+
+def _tool_call(piece: CallPiece) -> generation_pb2.ToolCallEvent:
+    return generation_pb2.ToolCallEvent(
+        index=piece.index, id=piece.id, name=piece.name, arguments=piece.arguments
     )
 
 

@@ -39,11 +39,16 @@ class Detokeniser:
         self._backend, self._special = backend, frozenset(special_ids)
         self._bytes = _byte_table(backend) if _is_byte_level(backend) else None
 
-    def open(self) -> TextDecoder:
-        """A decoder for one text."""
+    def open(self, show_special: bool = False) -> TextDecoder:
+        """A decoder for one text.
+
+        Args:
+            show_special: leave nothing out.
+        """
+        special = frozenset[int]() if show_special else self._special
         if self._bytes is not None:
-            return ByteDecoder(self._bytes, self._special)
-        return StreamDecoder(self._backend, self._special)
+            return ByteDecoder(self._bytes, special)
+        return StreamDecoder(self._backend, special)
 
     def has_text(self, token_id: int) -> bool:
         """Whether a decoder makes anything of it."""

@@ -84,6 +84,7 @@ class Handles:
         self._form, self._capacity = form, capacity
         self._texts: dict[int, OutputText] = {}
         self._ended: OrderedDict[int, None] = OrderedDict()
+        self._with_tools: set[int] = set()
         self._quick: deque[tuple[int, Act]] = deque()
         self._backlogs: OrderedDict[int, _Backlog] = OrderedDict()
         self.waiting_ids = 0
@@ -91,6 +92,11 @@ class Handles:
 
     def __len__(self) -> int:
         return len(self._texts)
+
+    @property
+    def has_tools(self) -> bool:
+        """Whether any open text looks for tool calls, which takes up to a millisecond for an id."""
+        return bool(self._with_tools)
 
     def process(self, inputs: Iterable[tuple[int, Act]]) -> list[Output]:
         """Take `inputs`, and do one slice of what waits; at most one output per handle, in order of their first news.
@@ -154,7 +160,7 @@ class Handles:
         try:
             self._do(handle, act, output.piece)
         except ValueError as error:
-            self._texts.pop(handle, None)
+            self._forget(handle)
             self._remember(handle)
             output.error = str(error)
         if isinstance(act, Close):
@@ -169,7 +175,7 @@ class Handles:
         elif isinstance(act, Tokens):
             self._push(handle, act, piece)
         elif isinstance(act, Close):
-            self._texts.pop(handle, None)
+            self._forget(handle)
             self._ended.pop(handle, None)
         else:
             raise ValueError("the input has no act")
@@ -185,6 +191,8 @@ class Handles:
             raise ValueError(f"a stop string must have 1 to {MAX_STOP_BYTES} bytes")
         self._ended.pop(handle, None)
         self._texts[handle] = OutputText(self._form, options)
+        if options.tools is not None:
+            self._with_tools.add(handle)
 
     def _push(self, handle: int, tokens: Tokens, piece: Piece) -> None:
         text = self._texts.get(handle)
@@ -196,8 +204,12 @@ class Handles:
         if tokens.last and not piece.finished:
             piece.append(text.end())
         if piece.finished:
-            del self._texts[handle]
+            self._forget(handle)
             self._remember(handle)
+
+    def _forget(self, handle: int) -> None:
+        self._texts.pop(handle, None)
+        self._with_tools.discard(handle)
 
     def _remember(self, handle: int) -> None:
         self._ended[handle] = None

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from services.tokenizer.content import ContentLayout
 from services.tokenizer.conversation import ConversationLimits
 from services.tokenizer.detokeniser import Detokeniser
+from services.tokenizer.forced_calls import call_readers
 from services.tokenizer.media import MediaLimits
 from services.tokenizer.model_folder import ModelFolder, Vocabulary, load, load_vocabulary
 from services.tokenizer.output_text import OutputFormat
@@ -15,6 +16,8 @@ from services.tokenizer.renderer import Renderer, TextEncoder, Thinking, Vision
 from services.tokenizer.settings import Role, TokenizerSettings
 from services.tokenizer.special_text import SpecialText
 from services.tokenizer.template import ChatTemplate
+from services.tokenizer.tool_calls import ReaderFactory
+from services.tokenizer.vllm_tool_parser import VllmToolParser
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,12 @@ def _renderer(folder: ModelFolder, settings: TokenizerSettings, encoder: TextEnc
         thinking=Thinking(settings.think_tags, settings.no_think_prefix),
         vision=_vision(folder, settings),
         limits=(
-            ConversationLimits(settings.max_images, settings.max_text_bytes, template.has_tools),
+            ConversationLimits(
+                settings.max_images,
+                settings.max_text_bytes,
+                template.has_tools,
+                parses_calls=bool(settings.tool_parser),
+            ),
             MediaLimits(settings.max_image_bytes, settings.max_image_pixels),
         ),
     )
@@ -99,4 +107,11 @@ def _output(folder: Vocabulary, settings: TokenizerSettings) -> OutputFormat:
         end_tags=settings.end_tags,
         think_tags=settings.think_tags,
         answer_tag=settings.answer_tag,
+        open_calls=_call_readers(folder, settings),
     )
+
+
+def _call_readers(folder: Vocabulary, settings: TokenizerSettings) -> ReaderFactory | None:
+    if not settings.tool_parser or Role.DETOKENISE not in settings.roles:
+        return None
+    return call_readers(VllmToolParser(settings.tool_parser, folder.backend).open)

@@ -8,6 +8,7 @@ from services.tokenizer.detokeniser import Detokeniser
 from services.tokenizer.reasoning_split import ReasoningSplitter
 from services.tokenizer.shown_tokens import PositionLogprobs, ShownTokens
 from services.tokenizer.stops import StopMatcher
+from services.tokenizer.tool_calls import CallCutter, CallPiece, ReaderFactory, ToolUse, joined
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,8 @@ class OutputFormat:
     end_tags: tuple[str, ...]
     think_tags: tuple[str, str]
     answer_tag: str
+    open_calls: ReaderFactory | None = None
+    """None: texts of this model call no tools."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,8 @@ class OutputOptions:
     split_reasoning: bool = False
     thinking_closed: bool = False
     ignore_eos: bool = False
+    tools: ToolUse | None = None
+    """None: the text calls no tools."""
 
 
 @dataclass
@@ -48,11 +53,13 @@ class Piece:
     action: Action | None = None
     logprobs: Sequence[PositionLogprobs] = ()
     """Of the tokens whose last character `text` shows, where they came in."""
+    calls: Sequence[CallPiece] = ()
+    """Pieces of tool calls, in order."""
 
     @property
     def is_news(self) -> bool:
         """Whether there is anything to tell."""
-        return bool(self.text or self.reasoning or self.finished)
+        return bool(self.text or self.reasoning or self.finished or self.calls)
 
     def append(self, later: "Piece") -> None:
         """Add what came later."""
@@ -60,6 +67,8 @@ class Piece:
         self.reasoning += later.reasoning
         if later.logprobs:
             self.logprobs = [*self.logprobs, *later.logprobs]
+        if later.calls:
+            self.calls = joined(self.calls, later.calls)
         self.consumed_tokens, self.finished = later.consumed_tokens, later.finished
         self.stop_match, self.end_tag, self.action = (
             later.stop_match,
@@ -71,13 +80,15 @@ class Piece:
 class OutputText:
     """Ids in, pieces out. Its state is a function of its options and its ids, so it can be rebuilt anywhere.
 
-    Ids -> decoder -> end tags and stop strings -> thought and answer. Stop strings are looked for in all that the
-    model writes, thought and tags included.
+    Ids -> decoder -> end tags and stop strings -> thought and answer -> tool calls. Stop strings are looked for in all
+    that the model writes, thought and tags included; calls in what would be told as text.
     """
 
     def __init__(self, form: OutputFormat, options: OutputOptions) -> None:
         self._form, self._options = form, options
-        self._decoder = form.detokeniser.open()
+        self._calls = _calls(form, options)
+        # Tags of calls may be special tokens.
+        self._decoder = form.detokeniser.open(show_special=self._calls is not None)
         end_tags = () if options.ignore_eos else form.end_tags
         self._stops = StopMatcher((*options.stop, *end_tags))
         self._splitter = ReasoningSplitter(
@@ -103,6 +114,8 @@ class OutputText:
                     f"{self._form.vocabulary_size}"
                 )
             self._consumed += 1
+            if self._calls is not None:
+                self._calls.note(token_id)
             piece.append(self._next(token_id, logprobs[index] if logprobs else None))
             if piece.finished:
                 break
@@ -152,6 +165,10 @@ class OutputText:
             self._answer += answer
         stop = match if match in self._options.stop else None
         wanted = answer if self._options.split_reasoning else shown
+        calls: Sequence[CallPiece] = ()
+        if self._calls is not None and (wanted or ended):
+            cut = self._calls.push(wanted, last=ended)
+            wanted, calls = cut.text, cut.calls
         return Piece(
             consumed_tokens=self._consumed,
             text=wanted,
@@ -161,12 +178,24 @@ class OutputText:
             end_tag=match is not None and stop is None,
             action=parse_action(self._answer) if ended else None,
             logprobs=self._told(self._tokens, len(shown), len(wanted)) if self._tokens else (),
+            calls=calls,
         )
 
     def _told(self, tokens: ShownTokens, released: int, shown: int) -> Sequence[PositionLogprobs]:
         held = self._splitter.held_length if self._options.split_reasoning else 0
+        if self._calls is not None:
+            held += self._calls.held_length
+            shown = 0 if self._calls.has_begun else shown  # the tokens of calls are not told
         told = tokens.released(released, held, shown)
         for entry in told:
             for one in (entry.sampled, *entry.top):
                 one.token = self._form.detokeniser.token_bytes(one.token_id)
         return told
+
+
+def _calls(form: OutputFormat, options: OutputOptions) -> CallCutter | None:
+    if options.tools is None:
+        return None
+    if form.open_calls is None:
+        raise ValueError("this process reads no tool calls: it has no tool_parser")
+    return CallCutter(form.open_calls(options.tools))

@@ -88,7 +88,8 @@ class Renderer:
         messages = [self._lay(message, mark) for message in conversation.messages]
         guard = self._encoder.special.guard(mark, allow_output_tags=False)
         variables: dict[str, Any] = guard(dict(conversation.variables or {}))
-        tools: list[dict[str, Any]] = [guard(tool) for tool in conversation.tools]
+        shown = () if conversation.hides_tools else conversation.tools
+        tools: list[dict[str, Any]] = [guard(tool) for tool in shown]
         suffix = self._switch_thinking(conversation.enable_thinking, variables)
         text = self._template.render(messages, variables, tools)
         tail = self._template.generation_prompt(text, messages, variables, tools) + suffix

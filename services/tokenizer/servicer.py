@@ -113,7 +113,8 @@ class TokenizerServicer(tokenizer_pb2_grpc.TokenizerServiceServicer):
                 self._metrics.detokenised(detokenise_wire.id_count(batch))
                 return detokenise_wire.response(handles.process(detokenise_wire.inputs(batch)))
 
-            if detokenise_wire.work_count(batch) + handles.waiting_ids <= SMALL_WORK:
+            small = detokenise_wire.work_count(batch) + handles.waiting_ids <= SMALL_WORK
+            if small and not handles.has_tools:
                 return work()
             return await self._text_pool.run(work)
 

@@ -4,9 +4,7 @@ Everything that is wrong in the shape of a request is refused here, by its path 
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
-from google.protobuf import struct_pb2
 from hotline.v1 import conversation_pb2, feature_pb2, tokenizer_pb2
 
 from services.runtime.digest import DIGEST_BYTES
@@ -15,6 +13,7 @@ from services.tokenizer.conversation import Conversation, Image, Message, Role, 
 from services.tokenizer.features import Feature, Placement
 from services.tokenizer.renderer import Prompt
 from services.tokenizer.template import RESERVED
+from services.tokenizer.tool_wire import plain_struct, plain_tool
 
 MAX_MESSAGES = 1024
 MAX_PARTS = 256
@@ -36,7 +35,7 @@ def conversation(request: tokenizer_pb2.RenderRequest) -> Conversation:
     _check_count("messages", len(request.messages), 1, MAX_MESSAGES)
     options = request.options
     _check_count("tools", len(options.tools), 0, MAX_TOOLS)
-    variables = _plain_struct(options.template_variables)
+    variables = plain_struct(options.template_variables)
     for name in sorted(RESERVED & variables.keys()):
         raise InvalidArgumentError(
             f"template_variables.{name}", variables[name], "absent: the name is reserved"
@@ -45,7 +44,8 @@ def conversation(request: tokenizer_pb2.RenderRequest) -> Conversation:
         messages=[_message(message, index) for index, message in enumerate(request.messages)],
         enable_thinking=options.enable_thinking if options.HasField("enable_thinking") else None,
         variables=variables,
-        tools=[_plain_struct(tool) for tool in options.tools],
+        tools=[plain_tool(tool) for tool in options.tools],
+        hides_tools=options.tool_choice.none,
     )
 
 
@@ -134,7 +134,7 @@ def _tool_calls(message: conversation_pb2.Message, path: str) -> Iterator[ToolCa
     for index, call in enumerate(message.tool_calls):
         _check_name(f"{path}.tool_calls[{index}].id", call.id)
         _check_name(f"{path}.tool_calls[{index}].name", call.name)
-        yield ToolCall(call.id, call.name, _plain_struct(call.arguments))
+        yield ToolCall(call.id, call.name, plain_struct(call.arguments))
 
 
 def _check_count(path: str, count: int, least: int, most: int) -> None:
@@ -145,19 +145,3 @@ def _check_count(path: str, count: int, least: int, most: int) -> None:
 def _check_name(path: str, name: str) -> None:
     if len(name.encode()) > MAX_NAME_BYTES:
         raise InvalidArgumentError(path, name, f"at most {MAX_NAME_BYTES} bytes")
-
-
-def _plain_struct(struct: struct_pb2.Struct) -> dict[str, Any]:
-    return {name: _plain(value) for name, value in struct.fields.items()}
-
-
-def _plain(value: struct_pb2.Value) -> Any:
-    kind = value.WhichOneof("kind")
-    if kind == "struct_value":
-        return _plain_struct(value.struct_value)
-    if kind == "list_value":
-        return [_plain(item) for item in value.list_value.values]
-    if kind == "number_value":
-        number = value.number_value
-        return int(number) if number.is_integer() else number
-    return None if kind in (None, "null_value") else getattr(value, kind)
