@@ -16,7 +16,7 @@ from services.gateway.rate_limit_headers import rate_limit_headers
 from services.gateway.refusal import refusing_unread
 from services.gateway.rest_answers import PREFIX
 from services.runtime.errors import OverloadedError, RateLimitedError, ServiceError
-from services.runtime.interceptors import request_reader
+from services.runtime.incoming import request_reader
 
 _NATIVE = "/hotline.v1.InferenceService/"
 GENERATING = frozenset(

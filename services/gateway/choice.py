@@ -1,5 +1,6 @@
 """One of a generation's outputs."""
 
+from dataclasses import replace
 from typing import Protocol
 
 from services.gateway.events import ChoiceEnd, Finish
@@ -25,6 +26,7 @@ class Choice:
         self.stream: TextStream | None = None
         self.end: ChoiceEnd | None = None
         self.completion_tokens = 0
+        self._has_called = False
         self._worker_end: WorkerFinished | None = None
 
     def feed(self, step: WorkerTokens) -> None:
@@ -42,9 +44,16 @@ class Choice:
 
     def take(self, output: TextOutput | ServiceError) -> None:
         """Text from the tokenizer."""
-        if not isinstance(output, ServiceError) and output.finished:
-            self.end = self._ended(output)
+        if not isinstance(output, ServiceError):
+            self._has_called = self._has_called or bool(output.calls)
+            if output.finished:
+                self.end = self._with_calls(self._ended(output))
         self._listener.take(self.index, output)
+
+    def _with_calls(self, end: ChoiceEnd) -> ChoiceEnd:
+        """An output that ended by itself and calls tools has ended in order to call them."""
+        by_itself = end.reason in (Finish.STOP, Finish.STOP_SEQUENCE)
+        return replace(end, reason=Finish.TOOL_CALLS) if self._has_called and by_itself else end
 
     def _ended(self, output: TextOutput) -> ChoiceEnd:
         if output.stop_match or output.end_tag:

@@ -35,6 +35,8 @@ class Constraint:
     text: str = ""
     """The schema, expression or grammar."""
     choices: Sequence[str] = ()
+    made_of: str = ""
+    """What it was made of, where that stood elsewhere; blamed where an engine does not understand it."""
 
 
 def only_one(constraints: Sequence[Constraint]) -> Constraint | None:

@@ -106,6 +106,19 @@ class Reasoning:
 
 
 @dataclass(frozen=True)
+class ToolCall:
+    """A piece of a tool call: the first one of a call has its id and name, the later ones append to its arguments."""
+
+    choice_index: int
+    index: int
+    """Which call of this choice, from 0."""
+    id: str = ""
+    name: str = ""
+    arguments: str = ""
+    """JSON to append."""
+
+
+@dataclass(frozen=True)
 class Action:
     """The phone action that a whole answer is."""
 
@@ -146,7 +159,9 @@ class Failed:
     usage: Usage = field(default_factory=Usage)
 
 
-Event: TypeAlias = Accepted | Started | Text | Reasoning | Action | ChoiceEnd | Finished | Failed
+Event: TypeAlias = (
+    Accepted | Started | Text | Reasoning | ToolCall | Action | ChoiceEnd | Finished | Failed
+)
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,6 @@ from services.gateway.interfaces import (
     GenerationRequest,
     Placement,
     Rendered,
-    TextOptions,
     TextOutput,
     Worker,
     WorkerEvent,
@@ -170,9 +169,7 @@ class Generation:
 
     def _open_texts(self, rendered: Rendered) -> None:
         request = self.request
-        options = TextOptions(
-            request.stop, request.split_reasoning, rendered.thinking_closed, request.ignore_eos
-        )
+        options = request.text_options(rendered.thinking_closed)
         self._choices = [Choice(index, self) for index in range(request.choice_count)]
         for choice in self._choices:
             choice.stream = self._placement.open_text(
@@ -273,6 +270,8 @@ class Generation:
             self.mailbox.put(Reasoning(index, output.reasoning))
         if output.text:
             self.mailbox.put(Text(index, output.text, output.logprobs))
+        for call in output.calls:
+            self.mailbox.put(call)
         if output.action is not None:
             self.mailbox.put(output.action)
         if output.finished and all(choice.end is not None for choice in self._choices):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeAlias
 
 from services.gateway.caller import Caller
-from services.gateway.events import Action, Finish, PositionLogprobs
+from services.gateway.events import Action, Finish, PositionLogprobs, ToolCall
 from services.runtime.errors import ServiceError
 
 
@@ -69,6 +69,8 @@ class GenerationRequest:
     """In place of messages and render_options."""
     field_names: Mapping[str, str] = field(default_factory=dict)
     """What the contract calls a field -> what this request's client called it, for errors."""
+    tool_use: Any = None
+    """`render_options` where the output may call its tools; None where it may call none."""
 
     @property
     def owner(self) -> str:
@@ -79,6 +81,11 @@ class GenerationRequest:
         """As the caller's key may ask for it: a priority that is too urgent for it becomes its most urgent one."""
         first = self.caller.limits.first_priority
         return self if self.priority >= first else replace(self, priority=first)
+
+    def text_options(self, thinking_closed: bool) -> "TextOptions":
+        """How each choice's ids become text, after a prompt that ended inside the answer or before it."""
+        split = self.split_reasoning
+        return TextOptions(self.stop, split, thinking_closed, self.ignore_eos, self.tool_use)
 
 
 @dataclass(frozen=True)
@@ -102,6 +109,7 @@ class TextOptions:
     split_reasoning: bool
     thinking_closed: bool
     ignore_eos: bool
+    tool_use: Any = None
 
 
 @dataclass(frozen=True)
@@ -117,6 +125,8 @@ class TextOutput:
     action: Action | None
     logprobs: Sequence[PositionLogprobs] = ()
     """Of the tokens whose last character is in `text`, where they were sent."""
+    calls: Sequence[ToolCall] = ()
+    """Pieces of tool calls, in order."""
 
 
 TextSink: TypeAlias = Callable[[TextOutput | ServiceError], None]

@@ -1,8 +1,9 @@
 """Between a generation and its reader: pieces wait here, and are merged only while the reader is slow."""
 
 import asyncio
+from dataclasses import replace
 
-from services.gateway.events import Event, Failed, Finished, Numbered, Reasoning, Text
+from services.gateway.events import Event, Failed, Finished, Numbered, Reasoning, Text, ToolCall
 from services.gateway.observer import EventSink, ignore
 
 MERGED_LOGPROBS = 256
@@ -72,4 +73,10 @@ def _merge(before: Event, after: Event) -> Event | None:
         and before.choice_index == after.choice_index
     ):
         return Reasoning(before.choice_index, before.text + after.text)
+    elif (
+        isinstance(before, ToolCall)
+        and isinstance(after, ToolCall)
+        and (before.choice_index, before.index) == (after.choice_index, after.index)
+    ):
+        return replace(before, arguments=before.arguments + after.arguments)
     return None

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from services.gateway.events import Event, Failed, Finished, Reasoning, Text
+from services.gateway.events import Event, Failed, Finished, Reasoning, Text, ToolCall
 from services.gateway.observer import EventSink
 from services.gateway.upstream import Upstream
 
@@ -140,7 +140,7 @@ class _Record:
 
     def take(self, event: Event) -> None:
         """See observer.EventSink."""
-        if isinstance(event, Text | Reasoning):
+        if isinstance(event, Text | Reasoning | ToolCall):
             now_s = self._clock()
             last_s = self._last_s.get(event.choice_index)
             if last_s is not None:

@@ -11,7 +11,7 @@ from grpc import aio
 from services.gateway import openai_wire
 from services.gateway.call_caller import caller_of
 from services.gateway.call_deadline import deadline_of
-from services.gateway.events import Failed, Finished, Reasoning, Text
+from services.gateway.events import Failed, Finished, Reasoning, Text, ToolCall
 from services.gateway.interfaces import GenerationRequest
 from services.gateway.openai_request import ChatRequest
 from services.gateway.openai_response import DONE, AnswerBuilder, ChunkWriter, encode
@@ -62,6 +62,8 @@ class ChatCompletions:
                         yield stream_body(writer.text(index, text, logprobs))
                     case Reasoning(index, text):
                         yield stream_body(writer.reasoning(index, text))
+                    case ToolCall() as call:
+                        yield stream_body(writer.tool_call(call))
                     case Failed(error):
                         raise error
                     case Finished(choices, usage):
@@ -84,6 +86,8 @@ class ChatCompletions:
                         answer.text(index, text, logprobs)
                     case Reasoning(index, text):
                         answer.reasoning(index, text)
+                    case ToolCall() as call:
+                        answer.tool_call(call)
                     case Failed(error):
                         raise error
                     case Finished(choices, usage):

@@ -5,8 +5,9 @@ from typing import Literal
 
 import msgspec
 
-from services.gateway.events import ChoiceEnd, Finish, PositionLogprobs, Usage
+from services.gateway.events import ChoiceEnd, Finish, PositionLogprobs, ToolCall, Usage
 from services.gateway.openai_logprobs import ChoiceLogprobs, shown_tokens
+from services.gateway.openai_tool_calls import Call, CallDelta, call_delta, whole_calls
 from services.runtime.errors import ServiceError
 
 DONE = b"data: [DONE]\n\n"
@@ -42,6 +43,7 @@ class Delta(msgspec.Struct, omit_defaults=True):
     content: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
+    tool_calls: list[CallDelta] | None = None
 
 
 class ChunkChoice(msgspec.Struct):
@@ -71,6 +73,7 @@ class AnswerMessage(msgspec.Struct, omit_defaults=True):
     content: str
     reasoning_content: str | None = None
     reasoning: str | None = None
+    tool_calls: list[Call] | None = None
 
 
 class AnswerChoice(msgspec.Struct):
@@ -158,6 +161,12 @@ class ChunkWriter:
         delta = Delta(self._role(index), reasoning_content=text, reasoning=text)
         return self._chunk(ChunkChoice(index, delta))
 
+    def tool_call(self, call: ToolCall) -> bytes:
+        """A piece of a tool call."""
+        index = call.choice_index
+        delta = Delta(self._role(index), tool_calls=[call_delta(call)])
+        return self._chunk(ChunkChoice(index, delta))
+
     def end(self, end: ChoiceEnd) -> bytes:
         """The reason, after an empty text where there was none at all."""
         index = end.choice_index
@@ -197,6 +206,7 @@ class AnswerBuilder:
         self._texts: list[list[str]] = [[] for _ in range(choice_count)]
         self._thoughts: list[list[str]] = [[] for _ in range(choice_count)]
         self._logprobs: list[list[msgspec.Raw]] = [[] for _ in range(choice_count)]
+        self._calls: list[list[ToolCall]] = [[] for _ in range(choice_count)]
         self._with_logprobs = with_logprobs
 
     def text(self, index: int, text: str, logprobs: Sequence[PositionLogprobs] = ()) -> None:
@@ -209,6 +219,10 @@ class AnswerBuilder:
         """Text of the thought."""
         self._thoughts[index].append(text)
 
+    def tool_call(self, call: ToolCall) -> None:
+        """A piece of a tool call."""
+        self._calls[call.choice_index].append(call)
+
     def build(self, ends: list[ChoiceEnd], usage: Usage) -> Answer:
         """The body."""
         return Answer(*self._head, choices=[self._choice(e) for e in ends], usage=usage_body(usage))
@@ -216,6 +230,7 @@ class AnswerBuilder:
     def _choice(self, end: ChoiceEnd) -> AnswerChoice:
         index = end.choice_index
         thought = "".join(self._thoughts[index]) or None
-        message = AnswerMessage("assistant", "".join(self._texts[index]), thought, thought)
+        calls = whole_calls(self._calls[index]) or None
+        message = AnswerMessage("assistant", "".join(self._texts[index]), thought, thought, calls)
         logprobs = ChoiceLogprobs(self._logprobs[index]) if self._with_logprobs else None
         return AnswerChoice(index, message, _FINISH[end.reason], logprobs)

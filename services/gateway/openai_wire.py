@@ -6,7 +6,6 @@ from hotline.v1 import conversation_pb2
 
 from services.gateway.caller import Caller
 from services.gateway.interfaces import Conversation, GenerationRequest
-from services.gateway.json_tree import is_absent
 from services.gateway.openai_request import (
     ChatMessage,
     ChatRequest,
@@ -16,9 +15,10 @@ from services.gateway.openai_request import (
     check_messages,
 )
 from services.gateway.parameter_body import Parameters, read_parameters
-from services.gateway.parameter_rules import check_together
+from services.gateway.parameter_rules import check_together, forced_call
+from services.gateway.past_calls import read_calls
 from services.gateway.sampling_wire import field_names, sampling_parameters
-from services.runtime.errors import UnimplementedError
+from services.gateway.tool_wire import tool_choice, tool_use
 
 _ROLES = {
     "system": conversation_pb2.ROLE_SYSTEM,
@@ -41,6 +41,7 @@ def generation_request(
         messages=rendered.messages,
         render_options=rendered.render_options,
         split_reasoning=bool(given.value("return_reasoning")),
+        tool_use=tool_use(rendered.render_options),
     )
 
 
@@ -86,14 +87,17 @@ def _conversation(request: ChatRequest, given: Parameters) -> Conversation:
     variables = given.value("chat_template_kwargs")
     if variables:
         render.template_variables.update(variables)
+    forced_call(given)  # raises where the choice does not fit the tools
     for tool in given.value("tools", ()):
         render.tools.add().update(tool)
-    return Conversation([_message(message) for message in request.messages or ()], render)
+    choice = given.value("tool_choice")
+    if choice is not None:
+        render.tool_choice.CopyFrom(tool_choice(choice))
+    messages = [_message(message, index) for index, message in enumerate(request.messages or ())]
+    return Conversation(messages, render)
 
 
-def _message(message: ChatMessage) -> conversation_pb2.Message:
-    if not is_absent(message.tool_calls) and bytes(message.tool_calls) != b"[]":
-        raise UnimplementedError("messages[].tool_calls")
+def _message(message: ChatMessage, index: int) -> conversation_pb2.Message:
     wire = conversation_pb2.Message(
         role=_ROLES[message.role], tool_call_id=message.tool_call_id or ""
     )
@@ -102,6 +106,9 @@ def _message(message: ChatMessage) -> conversation_pb2.Message:
         wire.parts.parts.extend(_part(part) for part in message.content)
     else:
         wire.text = message.content or ""
+    for call in read_calls(f"messages[{index}].tool_calls", message.tool_calls):
+        made = wire.tool_calls.add(id=call.id, name=call.name)
+        made.arguments.update(call.arguments)
     return wire
 
 

@@ -14,10 +14,14 @@ from services.gateway.openai_request import ChatMessage
 from services.gateway.parameter import Parameter, Route, json_schema
 from services.gateway.parameter_table import of_route
 from services.gateway.parameters import MAX_MESSAGES
+from services.gateway.past_calls import PastCall
 from services.runtime.plain_text_limits import MAX_IDS
 
-_MADE_EARLIER: Mapping[Any, Any] = {(ChoiceLogprobs, "content"): list[ShownToken]}
-"""Fields that hold JSON when the answer is made, and what that is."""
+_MADE_EARLIER: Mapping[Any, Any] = {
+    (ChoiceLogprobs, "content"): list[ShownToken],
+    (ChatMessage, "tool_calls"): list[PastCall] | None,
+}
+"""Fields that hold JSON when the answer is made, or are read later, and what that is."""
 REFERENCE = "#/components/schemas/{name}"
 CHAT_REQUEST, COMPLETION_REQUEST = "ChatCompletionRequest", "CompletionRequest"
 TOKENIZE_REQUEST, DETOKENIZE_REQUEST = "TokenizeRequest", "DetokenizeRequest"
@@ -144,10 +148,10 @@ def _struct(struct: type[msgspec.Struct]) -> type[msgspec.Struct]:
     """The struct with free-form JSON where its parser skips a field, whose default msgspec could not write down."""
     fields: list[Any] = []
     for field in msgspec.structs.fields(struct):
-        is_free = field.type is msgspec.Raw
         made = _MADE_EARLIER.get((struct, field.name), field.type)
-        kind = Any if is_free else _documented(made)
-        default = () if field.required else (None if is_free else field.default,)
+        kind = Any if made is msgspec.Raw else _documented(made)
+        is_raw = field.type is msgspec.Raw
+        default = () if field.required else (None if is_raw else field.default,)
         fields.append((field.encode_name, kind, *default))
     config = struct.__struct_config__
     return msgspec.defstruct(

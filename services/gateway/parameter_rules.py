@@ -1,7 +1,9 @@
 """What one parameter says about another."""
 
 from services.gateway.constraints import Constraint, only_one
+from services.gateway.forced_tools import forced_schema
 from services.gateway.parameter_body import Parameters
+from services.gateway.tools import check_choice
 from services.runtime.errors import InvalidArgumentError
 
 
@@ -26,4 +28,22 @@ def _check_tokens(given: Parameters) -> None:
 
 def constraint(given: Parameters) -> Constraint | None:
     """The one constraint on the output. Raises InvalidArgumentError for a second one, naming both."""
-    return only_one([one.value for one in given if isinstance(one.value, Constraint)])
+    constraints = [one.value for one in given if isinstance(one.value, Constraint)]
+    forced = forced_call(given)
+    return only_one([*constraints, forced] if forced is not None else constraints)
+
+
+def forced_call(given: Parameters) -> Constraint | None:
+    """The constraint by which an output has to call a tool; None where it need not.
+
+    Raises InvalidArgumentError for a `tool_choice` that does not fit `tools`.
+    """
+    tools, choice = given.value("tools", ()), given.get("tool_choice")
+    if choice is None:
+        return None
+    check_choice(choice.field, choice.value, tools, "tools")
+    in_parallel = given.value("parallel_tool_calls", True)
+    schema = forced_schema("tools", tools, choice.value, in_parallel)
+    if schema is None:
+        return None
+    return Constraint("json_schema", choice.field, schema, made_of="tools")

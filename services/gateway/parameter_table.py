@@ -23,11 +23,11 @@ from services.gateway.parameter_kinds import (
     Text,
     TokenIds,
 )
+from services.gateway.tools import ToolChoices, Tools
 from services.runtime.sampling_ranges import PRIORITIES, SAMPLING_RANGES, Range
 
 MAX_TEXT_LOGPROBS = 5
 """OpenAI's, for text completions."""
-MAX_TOOLS, MAX_TOOLS_BYTES = 128, 128 * 1024
 MAX_VARIABLES_BYTES = 16 * 1024
 MAX_USER_BYTES = 512
 
@@ -114,8 +114,12 @@ TABLE: Sequence[Parameter] = (
     Parameter("chat_template_kwargs", Objects(MAX_VARIABLES_BYTES), "render.template_variables", "none",
               "Further variables of the model's chat template; those it does not use are ignored.",
               _CHAT, is_nestable=True),
-    Parameter("tools", Objects(MAX_TOOLS_BYTES, MAX_TOOLS), "render.tools", "none",
-              "Refused where the model's template has none.", _CHAT),
+    Parameter("tools", Tools(), "render.tools", "none",
+              "Functions that the model may call; refused where its template has no tools.", _CHAT),
+    Parameter("tool_choice", ToolChoices(), "render.tool_choice", "`auto` where there are tools",
+              "`none`: the model sees no tools; `required`, or a function: it has to call one.", _CHAT),
+    Parameter("parallel_tool_calls", Boolean(), "", "true",
+              "false: at most one call where `tool_choice` is `required`; otherwise the model decides.", _CHAT),
 )
 # fmt: on
 

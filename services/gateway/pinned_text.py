@@ -2,7 +2,7 @@
 
 A text is a function of its options and its ids, however they were cut, and grows at its end only. So another
 detokeniser that is given all ids so far makes the same text again, and what the client has of it is dropped by length,
-its log-probabilities by number.
+its log-probabilities by number, its tool calls by the length of their arguments.
 """
 
 import asyncio
@@ -20,6 +20,7 @@ from services.gateway.interfaces import (
     TextStream,
 )
 from services.gateway.kept_logprobs import KeptLogprobs
+from services.gateway.told_calls import ToldCalls
 from services.runtime.errors import InternalError, ServiceError, UnavailableError
 from services.runtime.logs import get_logger
 
@@ -66,7 +67,7 @@ class PinnedText:
         self._options, self._choice_index, self._sink = options, choice_index, sink
         self._rebuilt = rebuilt
         self._ids = array("I")
-        self._logprobs = KeptLogprobs()
+        self._logprobs, self._calls = KeptLogprobs(), ToldCalls()
         self._last = False
         self._text_length = self._reasoning_length = 0  # that the sink has
         self._skip_text = self._skip_reasoning = 0  # of it, still to come again
@@ -102,6 +103,7 @@ class PinnedText:
         self._detokeniser = detokeniser
         self._opened_s = asyncio.get_running_loop().time()
         self._skip_text, self._skip_reasoning = self._text_length, self._reasoning_length
+        self._calls.again()
         self._stream = detokeniser.open_text(self._options, self._choice_index, self._take)
         if self._ids or self._last:
             self._stream.send(self._ids, self._last, self._logprobs.again())
@@ -117,9 +119,11 @@ class PinnedText:
         if output.logprobs:
             new = self._logprobs.new(output.logprobs, self._ids)
             output = replace(output, logprobs=new)
+        if output.calls:
+            output = replace(output, calls=self._calls.new(output.calls))
         if self._give_up_s is not None:
             output = self._unknown_part(output)
-            if not (output.text or output.reasoning or output.finished):
+            if not (output.text or output.reasoning or output.calls or output.finished):
                 return
             self._recovered()
         self._text_length += len(output.text)

@@ -69,7 +69,8 @@ def field_names(given: Parameters) -> dict[str, str]:
     form = constraint(given)
     if form is not None:
         place = f"{_AREA}structured_output.{form.kind}"
-        names |= {place: form.field, f"{place}.values": form.field}
+        field = form.made_of or form.field
+        names |= {place: field, f"{place}.values": field}
     return names
 
 

@@ -13,7 +13,7 @@ from google.protobuf import json_format
 from grpc import aio
 from hotline.v1 import tokenizer_pb2, tokenizer_pb2_grpc
 
-from services.gateway.events import Action, PositionLogprobs
+from services.gateway.events import Action, PositionLogprobs, ToolCall
 from services.gateway.interfaces import TextOptions, TextOutput, TextSink
 from services.gateway.logprob_wire import messages, packed
 from services.runtime.errors import InternalError, ServiceError, UnavailableError
@@ -35,6 +35,10 @@ IDS_PER_HANDLE = 2_048
 """Ids of one handle in one message, so that a long text that is rebuilt leaves room for the others."""
 
 
+BYTES_LIKE_AN_ID = 16
+"""Of tools, so that a few texts with the largest ones fill a message."""
+
+
 class TextHandle:
     """The text side of one choice; see interfaces.TextStream. Holds what waits to be written for it."""
 
@@ -48,6 +52,7 @@ class TextHandle:
         """Whether the connection knows that something waits."""
         self.has_logprobs = False
         """Whether any were sent: to look for them in every output would cost what little else there is in it."""
+        self.has_tools = options.tool_use is not None
         self.done = False
         """Ended, closed or broken: nothing is sent or told any more."""
         self._opened = False
@@ -83,8 +88,11 @@ class TextHandle:
                 self._connection.queue(self)
 
     def write(self, inputs: list[_Input], limit: int) -> int:
-        """Append what waits, up to `limit` ids; returns how many. `queued` stays set where there is more."""
-        number = self.number
+        """Append what waits, up to `limit` ids; returns how many, tools counted as ids by their bytes.
+
+        `queued` stays set where there is more.
+        """
+        number, weight = self.number, 0
         self.queued = False
         if self.done:
             if self._opened:
@@ -99,6 +107,10 @@ class TextHandle:
                 thinking_closed=options.thinking_closed,
                 ignore_eos=options.ignore_eos,
             )
+            if options.tool_use is not None:
+                opening.tools.extend(options.tool_use.tools)
+                opening.tool_choice.CopyFrom(options.tool_use.tool_choice)
+                weight = opening.ByteSize() // BYTES_LIKE_AN_ID
             inputs.append(_Input(handle=number, open=opening))
         ids, last = self._ids, self._last
         if len(ids) > limit:
@@ -112,7 +124,7 @@ class TextHandle:
                 tokens.logprobs.extend(messages(self._logprobs[: len(ids)]))
                 del self._logprobs[: len(ids)]
             inputs.append(_Input(handle=number, tokens=tokens))
-        return len(ids)
+        return len(ids) + weight
 
 
 class TextConnection:
@@ -200,7 +212,9 @@ class TextConnection:
         inputs: list[_Input] = []
         unfinished: list[TextHandle] = []
         waiting, room = self._waiting, IDS_PER_MESSAGE
-        while waiting and room and len(inputs) < INPUTS_PER_MESSAGE - 1:  # a handle makes up to two
+        while (
+            waiting and room > 0 and len(inputs) < INPUTS_PER_MESSAGE - 1
+        ):  # a handle makes up to two
             handle = waiting.popleft()
             room -= handle.write(inputs, min(room, IDS_PER_HANDLE))
             if handle.queued:
@@ -220,7 +234,8 @@ class TextConnection:
             self._tell(handle, InternalError())
         else:
             logprobs = packed(output.logprobs) if handle.has_logprobs else ()
-            self._tell(handle, _text_output(output, handle.choice_index, logprobs))
+            calls = _calls(output, handle.choice_index) if handle.has_tools else ()
+            self._tell(handle, _text_output(output, handle.choice_index, logprobs, calls))
 
     def _tell(self, handle: TextHandle, output: TextOutput | ServiceError) -> None:
         try:
@@ -247,6 +262,7 @@ def _text_output(
     output: tokenizer_pb2.DetokeniseOutput,
     choice_index: int,
     logprobs: Sequence[PositionLogprobs],
+    calls: Sequence[ToolCall],
 ) -> TextOutput:
     action = None
     if output.HasField("action"):
@@ -261,4 +277,12 @@ def _text_output(
         end_tag=output.end_tag,
         action=action,
         logprobs=logprobs,
+        calls=calls,
     )
+
+
+def _calls(output: tokenizer_pb2.DetokeniseOutput, choice_index: int) -> Sequence[ToolCall]:
+    return [
+        ToolCall(choice_index, call.index, call.id, call.name, call.arguments)
+        for call in output.tool_calls
+    ]

@@ -19,6 +19,7 @@ from services.gateway.events import (
     Reasoning,
     Started,
     Text,
+    ToolCall,
     Usage,
 )
 from services.gateway.interfaces import GenerationRequest
@@ -27,6 +28,7 @@ from services.gateway.parameters import check_conversation_size
 from services.gateway.pool import ServedModel
 from services.gateway.prompt_wire import raw_prompt
 from services.gateway.sampling_wire import check_sampling
+from services.gateway.tool_wire import check_render_tools, force_tools, tool_use
 from services.runtime.errors import InvalidArgumentError, UnimplementedError
 from services.runtime.sampling_ranges import PRIORITIES
 
@@ -60,7 +62,7 @@ def generation_request(
     if request.generation_id:
         check_generation_id(request.generation_id)
     if request.session_id:
-        raise UnimplementedError("session_id (sessions)")
+        raise UnimplementedError("a session", field="session_id")
     if not PRIORITIES.holds(request.priority):
         raise InvalidArgumentError("priority", request.priority, str(PRIORITIES))
     prompt = raw_prompt(request)
@@ -68,6 +70,7 @@ def generation_request(
         check_conversation(request)
     sampling = request.sampling
     check_sampling(sampling)
+    forced = force_tools(request)
     return GenerationRequest(
         generation_id=request.generation_id or new_generation_id(),
         caller=caller,
@@ -83,6 +86,8 @@ def generation_request(
         priority=request.priority,
         deadline_s=deadline_s,
         prompt=prompt,
+        field_names=forced,
+        tool_use=tool_use(request.render),
     )
 
 
@@ -95,6 +100,7 @@ def check_conversation(
     size = request.render.ByteSize()
     if size > MAX_RENDER_BYTES:
         raise InvalidArgumentError("render", f"{size} bytes", f"at most {MAX_RENDER_BYTES} bytes")
+    check_render_tools(request.render)
 
 
 def event(numbered: Numbered) -> generation_pb2.GenerationEvent:
@@ -113,6 +119,11 @@ def _event(event: Event) -> generation_pb2.GenerationEvent:
                 message.text.logprobs.extend(messages(logprobs))
         case Reasoning(text=text):
             message.reasoning.text = text
+        case ToolCall():
+            message.tool_call.index = event.index
+            message.tool_call.id = event.id
+            message.tool_call.name = event.name
+            message.tool_call.arguments = event.arguments
         case Accepted():
             message.accepted.generation_id = event.generation_id
             message.accepted.model = event.model

@@ -227,8 +227,12 @@ class UnimplementedError(ServiceError):
 
     reason = Reason.UNIMPLEMENTED
 
-    def __init__(self, what: str) -> None:
-        super().__init__(f"{what} is part of the contract, but this version does not build it yet.")
+    def __init__(self, what: str, *, field: str = "") -> None:
+        """`what`: a noun. `field`: the request's field that asks for it, if one does."""
+        said = f"{what} is part of the contract, but this version does not build it yet."
+        super().__init__(
+            f"{field}: {said}" if field else said, metadata={"field": field} if field else None
+        )
 
 
 class InternalError(ServiceError):

@@ -8,10 +8,10 @@ from functools import partial
 from typing import Any, Protocol, TypeAlias
 
 import grpc
-from google.protobuf.message import DecodeError
 from grpc import aio
 
-from services.runtime.errors import InternalError, InvalidArgumentError, ServiceError
+from services.runtime.errors import InternalError, ServiceError
+from services.runtime.incoming import Read, each_request, only_request, request_reader
 from services.runtime.logs import REQUEST_ID_KEY, bind_request_id, get_logger
 from services.runtime.status import DETAILS_KEY, MESSAGE_BYTES, details, from_rpc_error, grpc_code
 
@@ -25,7 +25,7 @@ _CODES: dict[Any, str] = {code.value[0]: code.name for code in grpc.StatusCode}
 _Context: TypeAlias = "aio.ServicerContext[Any, Any]"
 _Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any] | None"
 _Unary: TypeAlias = Callable[[Any, _Context], Awaitable[Any]]
-_Read: TypeAlias = Callable[[Any], Any]
+_Requests: TypeAlias = "Callable[[AsyncIterator[bytes], _Context], Awaitable[Any]]"
 _Stream: TypeAlias = Callable[[Any, _Context], AsyncIterator[Any]]
 _Begin: TypeAlias = "Callable[[_Context], _Outcome]"
 
@@ -70,47 +70,35 @@ class ErrorInterceptor(aio.ServerInterceptor):
         if handler is None:
             return None
         method = handler_call_details.method
-        read = request_reader(handler.request_deserializer, handler.request_streaming)
+        read = request_reader(handler.request_deserializer)
+        requests = _each if handler.request_streaming else _only
         wrap = _wrap_stream if handler.response_streaming else _wrap_unary
-        kind = "_".join(
-            "stream" if streaming else "unary"
-            for streaming in (handler.request_streaming, handler.response_streaming)
-        )
-        build = getattr(grpc, f"{kind}_rpc_method_handler")
+        kind = "stream" if handler.response_streaming else "unary"
+        asks = "stream" if handler.request_streaming else "unary"
+        behaviour = getattr(handler, f"{asks}_{kind}")
+        build = getattr(grpc, f"stream_{kind}_rpc_method_handler")
         # No deserialiser of gRPC's: it would answer bytes that are no message in its own words.
         wrapped: _Handler = build(
-            wrap(partial(_Outcome, method, self._observer), getattr(handler, kind), read),
+            wrap(partial(_Outcome, method, self._observer), behaviour, partial(requests, read)),
             None,
             handler.response_serializer,
         )
         return wrapped
 
 
-def request_reader(deserialise: Callable[[bytes], Any] | None, streaming: bool = False) -> _Read:
-    """What makes a request, or a stream of them, of the bytes that came. It raises InvalidArgumentError."""
-
-    def one(data: bytes) -> Any:
-        if deserialise is None:
-            return data
-        try:
-            return deserialise(data)
-        except DecodeError:
-            raise InvalidArgumentError(
-                "message", f"<{len(data)} bytes>", "this method's request, with strings in UTF-8"
-            ) from None
-
-    async def many(stream: AsyncIterator[bytes]) -> AsyncGenerator[Any, None]:
-        async for data in stream:
-            yield one(data)
-
-    return many if streaming else one
+async def _only(read: Read, stream: AsyncIterator[bytes], context: _Context) -> Any:
+    return await only_request(read, context)  # gRPC allows one of the two ways to read, never both
 
 
-def _wrap_unary(begin: _Begin, behaviour: _Unary, read: _Read) -> _Unary:
-    async def call(request: Any, context: _Context) -> Any:
+async def _each(read: Read, stream: AsyncIterator[bytes], context: _Context) -> Any:
+    return each_request(read, stream)
+
+
+def _wrap_unary(begin: _Begin, behaviour: _Unary, requests: _Requests) -> _Unary:
+    async def call(stream: Any, context: _Context) -> Any:
         outcome = begin(context)
         try:
-            response = await behaviour(read(request), context)
+            response = await behaviour(await requests(stream, context), context)
         except BaseException as error:
             await outcome.failed(error)
             raise
@@ -120,11 +108,11 @@ def _wrap_unary(begin: _Begin, behaviour: _Unary, read: _Read) -> _Unary:
     return call
 
 
-def _wrap_stream(begin: _Begin, behaviour: _Stream, read: _Read) -> _Stream:
-    async def call(request: Any, context: _Context) -> AsyncGenerator[Any, None]:
+def _wrap_stream(begin: _Begin, behaviour: _Stream, requests: _Requests) -> _Stream:
+    async def call(stream: Any, context: _Context) -> AsyncGenerator[Any, None]:
         outcome = begin(context)
         try:
-            responses: Any = behaviour(read(request), context)
+            responses: Any = behaviour(await requests(stream, context), context)
             async with aclosing(responses):
                 async for response in responses:
                     yield response

@@ -63,8 +63,8 @@ class TokenizerSettings(ServiceSettings):
 
     tool_parser: str = Field("", max_length=64)
     """vLLM's parser of this model's tool calls, by its name there, such as `hermes` or `glm45`. Empty: requests with
-    tools are refused. It takes some 2 seconds more to start and 160 MiB, where nothing is rendered 5 seconds and
-    550 MiB; vLLM has to be installed."""
+    tools are refused. It takes 2 seconds more to start and 140 MiB, where nothing is rendered 5 seconds and
+    520 MiB; vLLM has to be installed."""
 
     max_pixels: int | None = Field(None, ge=1)
     """Replaces the processor's pixel budget (vLLM's mm_processor_kwargs max_pixels; a frame counts twice).

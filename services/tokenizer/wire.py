@@ -119,12 +119,12 @@ def _part(part: conversation_pb2.Part, path: str) -> Text | Image:
     if kind == "text":
         return Text(part.text)
     if kind == "audio":
-        raise UnimplementedError(f"{path}: sound")
+        raise UnimplementedError("sound", field=path)
     if kind != "image":
         raise InvalidArgumentError(path, "nothing", "a text, an image or a sound")
     source = part.image.WhichOneof("source")
     if source == "media_digest":
-        raise UnimplementedError(f"{path}: an image by its media_digest")
+        raise UnimplementedError("an image by its digest", field=f"{path}.image.media_digest")
     if source is None:
         raise InvalidArgumentError(path, "an image without source", "an image's bytes or data URL")
     return Image(path, part.image.data if source == "data" else part.image.url)

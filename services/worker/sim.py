@@ -125,7 +125,10 @@ class SimEngine:
     async def generate(self, job: Job) -> AsyncGenerator[Step, None]:
         """See engine.Engine. Raises UnimplementedError for structured output, which a simulator cannot keep."""
         if job.sampling.constraint is not None:
-            raise UnimplementedError("structured_output on the simulator")
+            raise UnimplementedError(
+                "structured output on the simulator",
+                field=f"sampling.structured_output.{job.sampling.constraint.kind}",
+            )
         if self._dead.is_set():
             raise EngineDeadError("The engine has ended.", retry_delay_s=1.0)
         if not self._open:

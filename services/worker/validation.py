@@ -36,9 +36,9 @@ def check(request: GenerateRequest, limits: Limits) -> Sampling:
     """
     check_generation_id(request.generation_id)
     if request.adapter:
-        raise UnimplementedError("adapter")
+        raise UnimplementedError("an adapter", field="adapter")
     if request.output_token_ids:
-        raise UnimplementedError("output_token_ids")
+        raise UnimplementedError("going on after a move", field="output_token_ids")
     _check_size("cache_salt", request.cache_salt, MAX_SALT_BYTES)
     _check_size("trace_key", request.trace_key, MAX_TRACE_KEY_BYTES)
     if not PRIORITIES.holds(request.priority):

@@ -96,7 +96,8 @@ def test_case_17_a_prompt_beyond_the_context_says_both_numbers(http):
 def test_case_37_tools_are_refused_where_the_template_has_none(http):
     tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
     error = refusal(http.post("/chat/completions", json={**GOOD, "tools": [tool]}))
-    assert "tools" in error["message"]
+    assert error["param"] == "tools"
+    assert "this model's template has no tools" in error["message"]
 
 
 @pytest.mark.parametrize("size", [1_200_000, 8_000_000])

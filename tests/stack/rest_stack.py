@@ -35,19 +35,23 @@ class RestStack:
 
 @asynccontextmanager
 async def rest_stack(
-    folder: Path, worker: Mapping[str, object] | None = None, **gateway: object
+    folder: Path,
+    worker: Mapping[str, object] | None = None,
+    tokenizer: Mapping[str, object] | None = None,
+    **gateway: object,
 ) -> AsyncGenerator[RestStack, None]:
     """One worker, one tokenizer, one gateway, one edge.
 
     Args:
         folder: for the edge's files.
         worker: settings of the worker.
+        tokenizer: settings of the tokenizer.
         gateway: settings of the gateway.
     """
     engine = await started_worker(**(worker or {}))
-    tokenizer = await started_tokenizer(engine.port)
+    texts = await started_tokenizer(engine.port, **(tokenizer or {}))
     try:
-        async with sim_stack(tokenizer, engine, **gateway) as behind:
+        async with sim_stack(texts, engine, **gateway) as behind:
             settings = EdgeSettings(
                 address=f"127.0.0.1:{free_port()}",
                 gateways=(f"127.0.0.1:{behind.gateway.port}",),
@@ -57,5 +61,5 @@ async def rest_stack(
                 await until_serving(settings.address)
                 yield RestStack(behind, settings.address)
     finally:
-        await tokenizer.stop()
+        await texts.stop()
         await engine.stop()

@@ -92,7 +92,10 @@ async def test_a_wrong_parameter_is_400_and_afterwards_the_stack_still_answers(
 
 async def test_the_simulator_says_that_it_has_no_structured_output(stack):
     status, body = await answer(stack, HI | {"guided_regex": "a+"})
-    assert (status, body["error"]["code"]) == (501, "unimplemented")
+    assert (status, body["error"]["code"], body["error"]["param"]) == (
+        *(501, "unimplemented"),
+        "guided_regex",
+    )
 
 
 async def test_every_parameter_at_once_is_served(stack):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from hotline.v1 import generation_pb2
 
 from services.gateway.changes import Changes
-from services.gateway.events import Action, PositionLogprobs
+from services.gateway.events import Action, PositionLogprobs, ToolCall
 from services.gateway.interfaces import TextOptions, TextOutput, TextSink
 from services.gateway.logprob_wire import messages, packed
 from services.runtime.errors import InternalError, ServiceError, UnavailableError
@@ -27,6 +27,10 @@ def told(piece: Piece, choice_index: int) -> TextOutput:
         end_tag=piece.end_tag,
         action=Action(choice_index, action.name, action.arguments) if action else None,
         logprobs=packed(piece.logprobs),
+        calls=[
+            ToolCall(choice_index, call.index, call.id, call.name, call.arguments)
+            for call in piece.calls
+        ],
     )
 
 
@@ -88,6 +92,7 @@ class LocalDetokeniser:
             options.split_reasoning,
             options.thinking_closed,
             options.ignore_eos,
+            options.tool_use,
         )
         self.texts.append(LocalText(OutputText(self.form, wanted), choice_index, sink))
         return self.texts[-1]
@@ -131,6 +136,7 @@ class Reader:
     def __init__(self) -> None:
         self.text = self.reasoning = ""
         self.logprobs: list[PositionLogprobs] = []
+        self.calls: list[ToolCall] = []
         self.end: TextOutput | None = None
         self.error: ServiceError | None = None
         self.on_news: Callable[[], None] = lambda: None
@@ -141,10 +147,11 @@ class Reader:
         if isinstance(output, ServiceError):
             self.error = output
         else:
-            assert output.text or output.reasoning or output.finished, "an empty output"
+            assert output.text or output.reasoning or output.calls or output.finished, "empty"
             self.text += output.text
             self.reasoning += output.reasoning
             self.logprobs += output.logprobs
+            self.calls += output.calls
             self.end = output if output.finished else None
         self.on_news()
 

@@ -11,6 +11,13 @@ _SCHEMA = st.dictionaries(
 )
 
 
+_NAMES = st.text("ab_-9", min_size=1, max_size=4)
+
+
+def _tool(name: str, parameters: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": name, "parameters": parameters}}
+
+
 def _numbers(low: float, high: float, open_low: bool = False) -> Any:
     # As wide as a float of 32 bits, which is what the contract carries.
     return st.floats(low, high, width=32, exclude_min=open_low, allow_subnormal=False)
@@ -42,7 +49,13 @@ GOOD: dict[str, Any] = {
     "enable_thinking": st.booleans(),
     "return_reasoning": st.booleans(),
     "chat_template_kwargs": _SCHEMA,
-    "tools": st.lists(_SCHEMA, max_size=3),
+    "tools": st.lists(
+        st.builds(_tool, _NAMES, _SCHEMA),
+        max_size=3,
+        unique_by=lambda tool: tool["function"]["name"],
+    ),
+    "tool_choice": st.just("none"),
+    "parallel_tool_calls": st.booleans(),
 }
 CONSTRAINTS: dict[str, Any] = {
     "response_format": st.just({"type": "json_object"})
@@ -114,6 +127,8 @@ BAD: dict[str, Any] = {
     "return_reasoning": _NO_BOOLEAN,
     "chat_template_kwargs": _NO_OBJECT | st.just({"enable_thinking": 1}),
     "tools": _BOOLEANS | _NUMBERS | _TEXTS | _OBJECTS | st.just([1]) | st.just([{}] * 129),
+    "tool_choice": _BOOLEANS | _NUMBERS | _LISTS | _OBJECTS | st.just("maybe"),
+    "parallel_tool_calls": _NO_BOOLEAN,
     "response_format": _NO_OBJECT
     | _OBJECTS
     | st.sampled_from([{"type": "yaml"}, {"type": "json_schema"}]),

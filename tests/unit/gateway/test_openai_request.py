@@ -11,7 +11,7 @@ from services.gateway.caller import Caller
 from services.gateway.interfaces import GenerationRequest
 from services.gateway.json_body import parse
 from services.gateway.openai_request import ChatRequest
-from services.runtime.errors import InvalidArgumentError, ServiceError, UnimplementedError
+from services.runtime.errors import InvalidArgumentError, ServiceError
 
 HI = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
 
@@ -215,11 +215,6 @@ def test_a_broken_body_is_refused_as_the_body(body):
     assert refused.value.field == "body"
 
 
-def test_what_this_version_does_not_build_says_so():
-    with pytest.raises(UnimplementedError, match="tool_calls"):
-        generation({"messages": [{"role": "assistant", "tool_calls": [{"id": "a"}]}]})
-
-
 def test_logprobs_are_those_of_so_many_tokens():
     assert not generation(HI).sampling.HasField("logprobs")
     assert generation({**HI, "logprobs": True}).sampling.HasField("logprobs")
@@ -318,12 +313,6 @@ def test_a_schema_is_bounded(value):
     with pytest.raises(InvalidArgumentError) as refused:
         generation({**HI, "response_format": schema(value)})
     assert refused.value.field == "response_format.json_schema.schema"
-
-
-def test_calls_of_tools_in_the_history_say_that_they_are_not_built():
-    message = {"role": "assistant", "content": None, "tool_calls": [{"id": "1"}]}
-    with pytest.raises(UnimplementedError, match="tool_calls"):
-        generation({"messages": [message, *HI["messages"]]})
 
 
 @pytest.mark.parametrize(

@@ -229,8 +229,9 @@ async def test_log_probabilities_come_one_for_each_id():
 
 async def test_structured_output_is_refused():
     engine = await simulator(Time())
-    with pytest.raises(UnimplementedError):
+    with pytest.raises(UnimplementedError) as refused:
         await run(engine, job(constraint=Constraint("json_object")))
+    assert refused.value.field == "sampling.structured_output.json_object"
 
 
 async def test_an_engine_that_is_closed_refuses_and_ends_what_ran():
