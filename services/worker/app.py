@@ -64,7 +64,11 @@ class WorkerApp(Service):
         self._resident = ResidentEngine(
             self._engine,
             self._generations,
-            Patience(settings.start_timeout_s, settings.engine_stall_timeout_s),
+            Patience(
+                settings.start_timeout_s,
+                settings.engine_stall_timeout_s,
+                settings.engine_max_restarts,
+            ),
             warm_up=lambda: warm_up(self._engine, self._limits),
             warming=self._warming,
             clock=time.monotonic,

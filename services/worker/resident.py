@@ -22,6 +22,12 @@ class Patience:
     """Loading and warm-up together."""
     stall_s: float
     """Without a step while generations run; 0: for ever."""
+    restarts: int = 0
+    """Further starts in one process, those that failed included; 0: any number."""
+
+
+class EngineGivenUpError(Exception):
+    """The engine was started as often as one process may; a fresh process is to go on."""
 
 
 class ResidentEngine:
@@ -47,6 +53,7 @@ class ResidentEngine:
         self._warm_up, self._warming = warm_up, warming
         self._clock, self._sleep = clock, sleep
         self._backoff = Backoff()
+        self._starts_again = 0
         self._since_s: float | None = None
         self.restart_count = 0
         """Times that it ended by itself and was brought back."""
@@ -72,7 +79,10 @@ class ResidentEngine:
         )
 
     async def keep(self) -> NoReturn:
-        """Bring the engine back whenever it ends or hangs; only being cancelled ends this."""
+        """Bring the engine back whenever it ends or hangs, until this is cancelled.
+
+        Raises EngineGivenUpError instead of one more start than `Patience.restarts`.
+        """
         while True:
             cause = await self._ended()
             async with self._warming():
@@ -114,6 +124,13 @@ class ResidentEngine:
     async def _bring_back(self, served_s: float) -> None:
         while True:
             await self._engine.close()
+            limit = self._patience.restarts
+            if limit and self._starts_again >= limit:
+                raise EngineGivenUpError(
+                    f"The engine was started again {limit} times in this process (engine_max_restarts); "
+                    "each time leaves some memory behind, so a fresh process goes on."
+                )
+            self._starts_again += 1
             delay_s = self._backoff.crashed(served_s)
             _log.info("the engine starts again", delay_s=delay_s)
             await self._sleep(delay_s)

@@ -43,3 +43,6 @@ class WorkerSettings(SimSettings, EngineSettings):
     engine_stall_timeout_s: float = Field(300.0, ge=0)
     """An engine that makes no step for so long while generations run hangs, and is ended and brought back. Longer than
     the longest step (max_num_batched_tokens of a prompt, or an image). 0: it may hang for ever."""
+    engine_max_restarts: int = Field(20, ge=0)
+    """So many times an engine is started again in this process, starts that fail included; then the process ends with an
+    error, for its supervisor to start a fresh one: each start of vLLM's engine leaves some MiB behind. 0: any number."""

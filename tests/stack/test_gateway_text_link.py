@@ -1,9 +1,10 @@
 """The gateway's one Detokenise stream: merged while a write waits, whole whatever happens, told when it breaks."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
-from hotline.v1 import tokenizer_pb2, tokenizer_pb2_grpc
+from hotline.v1 import conversation_pb2, tokenizer_pb2, tokenizer_pb2_grpc
 
 from services.gateway.interfaces import TextOptions, TextOutput
 from services.gateway.text_connection import (
@@ -29,6 +30,7 @@ class Spelling(Service, tokenizer_pb2_grpc.TokenizerServiceServicer):
         self.messages = 0
         self.sizes: list[tuple[int, int, int]] = []
         """Of each message: inputs, ids, most ids of one handle."""
+        self.bytes: list[int] = []
 
     def register(self, server):
         tokenizer_pb2_grpc.add_TokenizerServiceServicer_to_server(self, server)
@@ -43,6 +45,7 @@ class Spelling(Service, tokenizer_pb2_grpc.TokenizerServiceServicer):
     async def Detokenise(self, requests, context):
         async for request in requests:
             self.messages += 1
+            self.bytes.append(request.ByteSize())
             counts = [len(item.tokens.token_ids) for item in request.inputs]
             self.sizes.append((len(counts), sum(counts), max(counts)))
             outputs = []
@@ -104,6 +107,21 @@ async def test_ids_that_wait_are_merged_and_none_is_lost_or_moved(spelling):
         assert listener.text == "".join(f"{number * 100 + position} " for position in range(50))
     assert service.messages < 20
     assert link.open_count == 0
+
+
+async def test_texts_with_large_tools_go_in_several_messages(spelling):
+    service, _, link = spelling
+    render = conversation_pb2.RenderOptions()
+    render.tools.add().update({"type": "function", "function": {"description": "x" * 100_000}})
+    listeners = [Listener() for _ in range(60)]
+    for listener in listeners:
+        handle = link.open(replace(PLAIN, tool_use=render), 0, listener)
+        handle.send([1], last=True)
+    for listener in listeners:
+        await asyncio.wait_for(listener.ended.wait(), LIMIT_S)
+        assert listener.text == "1 "
+    assert sum(service.bytes) > 60 * 100_000
+    assert max(service.bytes) < 400_000
 
 
 async def test_an_idle_link_sends_each_id_at_once(spelling):

@@ -15,7 +15,7 @@ from services.worker.features import FeatureStore
 from services.worker.generations import Generations
 from services.worker.limits import Limits
 from services.worker.request import GenerateRequest, SamplingRequest
-from services.worker.resident import Patience, ResidentEngine
+from services.worker.resident import EngineGivenUpError, Patience, ResidentEngine
 
 
 class Scripted:
@@ -53,7 +53,7 @@ class Scripted:
 class Bench:
     """A resident engine under test."""
 
-    def __init__(self, stall_s: float = 0.0, start_s: float = 60.0) -> None:
+    def __init__(self, stall_s: float = 0.0, start_s: float = 60.0, restarts: int = 0) -> None:
         self.events: list[str] = []
         self.sleeps: list[float] = []
         self.time = Time()
@@ -66,7 +66,7 @@ class Bench:
         self.resident = ResidentEngine(
             self.engine,
             self.generations,
-            Patience(start_s, stall_s),
+            Patience(start_s, stall_s, restarts),
             self.warm_up,
             self.warming,
             self.time.clock,
@@ -151,6 +151,20 @@ async def test_a_start_that_fails_is_a_crash_too_and_is_closed_before_the_next()
             *("warm up", "SERVING"),
         ]
         assert bench.resident.restart_count == 1
+
+
+async def test_an_engine_is_given_up_after_so_many_starts_in_one_process():
+    bench = Bench(restarts=3)
+    await bench.resident.start()
+    keeping = asyncio.create_task(bench.resident.keep())
+    await bench.crash(served_s=100.0)
+    bench.engine.failures = [OSError("no memory")]  # a start that fails leaves memory behind too
+    await bench.crash(served_s=100.0)
+    bench.engine.death.set()
+    with pytest.raises(EngineGivenUpError, match="3 times"):
+        await asyncio.wait_for(keeping, LIMIT_S)
+    assert bench.events[-2:] == ["WARMING", "close"]  # nobody may think that it serves
+    assert bench.resident.restart_count == 2
 
 
 async def test_the_first_start_that_fails_is_the_callers_to_see():
