@@ -47,10 +47,19 @@ local function well_formed_request_id(headers)
 end
 
 -- Headers that mean something to gRPC only; a malformed one would be answered as a fault of ours.
-local function remove_grpc_headers(headers)
-  local names = { "grpc-timeout" }
+local function is_grpc_header(name)
+  return string.sub(name, 1, 5) == "grpc-" or string.sub(name, -4) == "-bin"
+end
+
+-- gRPC's core refuses a call with such a name, as a fault of ours.
+local function is_unreadable(name)
+  return string.find(name, "[^%w._:-]") ~= nil
+end
+
+local function remove_where(headers, unwanted)
+  local names = {}
   for name, _ in pairs(headers) do
-    if string.sub(name, -4) == "-bin" then
+    if unwanted(name) then
       table.insert(names, name)
     end
   end
@@ -59,12 +68,77 @@ local function remove_grpc_headers(headers)
   end
 end
 
+-- Headers that gRPC's implementations exchange among themselves; the gateway wants none of them from a client.
+local HOP_HEADERS = {
+  "grpc-previous-rpc-attempts", "grpc-retry-pushback-ms", "grpc-internal-encoding-request", "grpc-server-stats-bin",
+  "grpc-tags-bin", "grpc-trace-bin", "grpclb_client_stats", "lb-token", "lb-cost-bin", "endpoint-load-metrics-bin",
+}
+local ENCODINGS = { identity = true, deflate = true, gzip = true } -- of messages, which gRPC's core knows
+local WEB = { -- what the grpc_web filter understands
+  ["application/grpc-web"] = true, ["application/grpc-web+proto"] = true,
+  ["application/grpc-web-text"] = true, ["application/grpc-web-text+proto"] = true,
+}
+
+-- As strict as gRPC's core: one value, and no bits beyond its last byte.
+local function is_base64(value)
+  local digits = string.match(value, "^([%w+/]*)=?=?$")
+  if digits == nil then
+    return false
+  end
+  local rest = #digits % 4
+  if rest == 2 then
+    return string.find(digits, "[AQgw]$") ~= nil
+  elseif rest == 3 then
+    return string.find(digits, "[AEIMQUYcgkosw048]$") ~= nil
+  end
+  return rest == 0
+end
+
+-- What is wrong with a gRPC call's headers, or nil. gRPC's core remembers a header that it cannot read and goes on failing
+-- calls of other clients with it, because all of them share the edge's connections to a gateway.
+local function malformed(headers)
+  local timeout = headers:get("grpc-timeout")
+  if timeout ~= nil and (#timeout > 9 or not string.find(timeout, "^%d+[HMSmun]$")) then
+    return "grpc-timeout: must be 1 to 8 digits and one of H, M, S, m, u, n."
+  end
+  local encoding = headers:get("grpc-encoding")
+  if encoding ~= nil and not ENCODINGS[encoding] then
+    return "grpc-encoding: must be identity, deflate or gzip."
+  end
+  for name, value in pairs(headers) do
+    if string.sub(name, -4) == "-bin" and not is_base64(value) then
+      return string.gsub(string.sub(name, 1, 64), "[^%w._-]", "?") .. ": must be base64."
+    end
+  end
+  return nil
+end
+
+local function check_grpc(handle, headers, content_type)
+  local kind = string.lower(string.match(content_type, "^[^;%s]*"))
+  if string.sub(kind, 1, 20) == "application/grpc-web" and not WEB[kind] then
+    local message = "content-type: must be application/grpc-web, application/grpc-web-text, or either with +proto."
+    handle:respond({ [":status"] = "415", ["content-type"] = "text/plain" }, message)
+    return
+  end
+  for _, name in ipairs(HOP_HEADERS) do
+    headers:remove(name)
+  end
+  local problem = malformed(headers)
+  if problem ~= nil then
+    local answer = { [":status"] = "200", ["content-type"] = kind, ["grpc-status"] = "3", ["grpc-message"] = problem }
+    handle:respond(answer, "")
+  end
+end
+
 function envoy_on_request(handle)
   local headers = handle:headers()
   well_formed_request_id(headers)
+  remove_where(headers, is_unreadable)
   local content_type = headers:get("content-type") or ""
-  if string.sub(content_type, 1, 16) ~= "application/grpc" then
-    remove_grpc_headers(headers)
+  if string.sub(string.lower(content_type), 1, 16) == "application/grpc" then
+    check_grpc(handle, headers, content_type)
+  else
+    remove_where(headers, is_grpc_header)
     handle:streamInfo():dynamicMetadata():set("hotline.edge", "rest", true)
   end
 end

@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from functools import partial
 
 from services.gateway.choice import Choice
+from services.gateway.conflict import conflict
 from services.gateway.events import (
     Accepted,
     ChoiceEnd,
@@ -60,14 +61,6 @@ _MOVABLE = (OverloadedError, UnavailableError, EngineDeadError)
 """Failures of one worker, which another worker need not have."""
 
 
-def conflict(generation_id: str) -> GenerationConflictError:
-    """The error where this id of the caller runs already, here or through another gateway."""
-    return GenerationConflictError(
-        f"generation_id: {generation_id!r} is running already.",
-        metadata={"field": "generation_id"},
-    )
-
-
 class Generation:
     """A running generation. `run` is a task owned by the registry; one reader takes what comes to `mailbox`."""
 
@@ -100,16 +93,14 @@ class Generation:
         Cancelling the task ends the generation with reason CANCELLED and the text so far.
         """
         try:
-            async with asyncio.timeout(self._remaining_s()):
+            async with asyncio.timeout(self._patience_s()):
                 await self._admitted()
         except ServiceError as error:
             request = self.request
             written = renamed(as_written(error, request.prompt), request.field_names)
             self.mailbox.put(Failed(written, self._usage()))
         except TimeoutError:
-            self.mailbox.put(
-                Failed(DeadlineExceededError("The deadline passed before the end."), self._usage())
-            )
+            self.mailbox.put(self._timed_out())
         except asyncio.CancelledError:
             cancelled = Failed(CancelledByPeerError("Cancelled before it was accepted."))
             self.mailbox.put(self._finished() if self._accepted else cancelled)
@@ -135,9 +126,7 @@ class Generation:
         if failure is not None:
             raise failure
         end = self._finished()
-        if end.timed_out_unheard:
-            raise DeadlineExceededError("The deadline passed before the first token.")
-        self.mailbox.put(end)
+        self.mailbox.put(self._timed_out() if end.timed_out_unheard else end)
 
     async def _placed(self) -> ServiceError | None:
         """Wait for a place and run there; returns what failed on a worker, None where all went well."""
@@ -285,14 +274,27 @@ class Generation:
         """Note when the first token came from the worker."""
         self._marks.mark("first")
 
-    def _finished(self) -> Finished:
-        cancelled = Finish.CANCELLED
-        ends = [choice.end or ChoiceEnd(choice.index, cancelled) for choice in self._choices]
-        return Finished(ends or [ChoiceEnd(0, cancelled)], self._usage(), self._marks.timings())
+    def _finished(self, otherwise: Finish = Finish.CANCELLED) -> Finished:
+        """`otherwise`: why choices ended that have no end of their own."""
+        ends = [choice.end or ChoiceEnd(choice.index, otherwise) for choice in self._choices]
+        return Finished(ends or [ChoiceEnd(0, otherwise)], self._usage(), self._marks.timings())
+
+    def _timed_out(self) -> Finished | Failed:
+        """The end at the time limit: the text so far stands, if there was a token."""
+        end = self._finished(Finish.TIME_LIMIT)
+        if not end.timed_out_unheard:
+            return end
+        error = DeadlineExceededError("The deadline passed before the first token.")
+        return Failed(error, end.usage)
 
     def _usage(self) -> Usage:
         completion = sum(choice.completion_tokens for choice in self._choices)
         return Usage(self._prompt_tokens, completion, self._cached_tokens)
+
+    def _patience_s(self) -> float:
+        """Until the gateway itself ends it: a worker that hangs does not, and the client must still hear of the end."""
+        remaining_s = self._remaining_s()
+        return max(remaining_s - DEADLINE_MARGIN_S / 2, remaining_s / 2)
 
     def _remaining_s(self) -> float:
         return max(self.request.deadline_s - self._clock(), 0.0)

@@ -45,7 +45,7 @@ class VllmToolParser:
         """A reader for one text. Raises ValueError where vLLM does not take these tools; the gateway has checked them."""
         request = self._request_kind(
             messages=[{"role": "user", "content": ""}],
-            tools=[dict(tool) for tool in use.tools],
+            tools=[_known_part(tool["function"]) for tool in use.tools],
             tool_choice="auto",
         )
         parser = self._kind(self._tokenizer, request.tools)

@@ -16,6 +16,7 @@ from conversation import (
     stop_in,
     tell,
 )
+from langchain_core.messages import convert_to_messages
 from langchain_openai import ChatOpenAI
 
 
@@ -58,7 +59,7 @@ def main() -> None:
     for chunk in chat(stream_usage=True).stream(QUESTION):
         streamed = chunk if streamed is None else streamed + chunk
     counted = chat(logprobs=True, top_logprobs=2).invoke(QUESTION)
-    two = chat(n=2).generate([QUESTION]).generations[0]
+    two = chat(n=2).generate([convert_to_messages(QUESTION)]).generations[0]
     results = {
         "models": [entry["id"] for entry in httpx.get(f"{base_url()}/models").json()["data"]],
         "whole": message(whole) | {"usage": usage(whole)},

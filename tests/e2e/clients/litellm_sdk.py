@@ -16,13 +16,20 @@ from conversation import (
     QUESTION,
     TOOL,
     base_url,
-    choice,
     failure,
     second_turn,
     stop_in,
     tell,
     tokens,
 )
+
+
+def choice(made: Any) -> dict[str, Any]:
+    """As it was sent: LiteLLM takes a whole answer's <think>...</think> out of its content, a stream's not."""
+    message = made.message
+    thought = getattr(message, "reasoning_content", None)
+    before = f"<think>{thought}</think>" if thought else ""
+    return {"text": before + message.content, "reason": made.finish_reason}
 
 
 def refused(ask: Any, **fields: Any) -> dict[str, Any]:
@@ -47,7 +54,7 @@ def main() -> None:
         max_retries=0,
     )
     whole = ask()
-    text = whole.choices[0].message.content
+    text = choice(whole.choices[0])["text"]
     chunks = list(ask(stream=True, stream_options={"include_usage": True}))
     counted = ask(logprobs=True, top_logprobs=2)
     results = {

@@ -54,9 +54,12 @@ class ScriptedText:
     consumed: int = 0
     ended: bool = False
     closed: bool = False
+    silent: bool = False
 
     def send(self, token_ids: Sequence[int], last: bool, logprobs: Sequence[object] = ()) -> None:
         assert not self.closed
+        if self.silent:
+            return
         for token_id in token_ids:
             if self.ended:
                 return
@@ -88,6 +91,8 @@ class ScriptedTokenizer:
     render_error: ServiceError | None = None
     render_delay_s: float = 0.0
     pushes_missing: int = 0
+    silent: bool = False
+    """Takes ids and answers nothing."""
     renders: int = 0
     pushes: int = 0
     texts: list[ScriptedText] = field(default_factory=list)
@@ -105,7 +110,7 @@ class ScriptedTokenizer:
             raise FeaturesMissingError(digests)
 
     def open_text(self, options: TextOptions, choice_index: int, sink: TextSink) -> ScriptedText:
-        self.texts.append(ScriptedText(options.stop, sink))
+        self.texts.append(ScriptedText(options.stop, sink, silent=self.silent))
         return self.texts[-1]
 
 

@@ -223,6 +223,21 @@ async def test_the_deadline_ends_a_generation_whose_worker_is_silent():
     assert worker.running == 0
 
 
+@pytest.mark.parametrize("silent", ["worker", "tokenizer"])
+async def test_whoever_hangs_the_text_so_far_ends_just_before_the_deadline(silent):
+    worker = ScriptedWorker([STARTED, WorkerTokens(0, [7]), 30.0])
+    tokenizer = ScriptedTokenizer(silent=silent == "tokenizer")
+    now_s = asyncio.get_running_loop().time()
+    deadline_s = now_s + 0.4
+    events = await played(registry(worker, tokenizer), request(deadline_s=deadline_s))
+    assert asyncio.get_running_loop().time() < deadline_s
+    last = events[-1].event
+    assert isinstance(last, Finished)
+    assert [end.reason for end in last.choices] == [Finish.TIME_LIMIT]
+    assert last.usage.completion_tokens == 1
+    assert worker.running == 0
+
+
 async def test_who_waits_longer_than_the_queue_allows_is_told_to_come_back():
     worker = ScriptedWorker([STARTED, 30.0])
     running = registry(worker, places=1)

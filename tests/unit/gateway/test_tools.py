@@ -197,6 +197,20 @@ def test_a_native_request_forces_calls_as_well():
     assert not checked(native(TAP)).sampling.HasField("structured_output")
 
 
+def test_the_grammar_of_native_tools_does_not_depend_on_protobufs_order():
+    names = [f"p{number}" for number in range(40)]
+    forced = choice(function="f")
+
+    def grammar(order: list[str]) -> str:
+        properties = {"type": "object", "properties": {name: {"type": "null"} for name in order}}
+        made = checked(native(tool(parameters=properties), tool_choice=forced))
+        text: str = made.sampling.structured_output.json_schema
+        return text
+
+    assert grammar(names) == grammar(names[::-1])
+    assert list(json.loads(grammar(names))["properties"]) == sorted(names)
+
+
 NAN = struct_pb2.Struct(fields={"n": struct_pb2.Value(number_value=float("nan"))})
 
 

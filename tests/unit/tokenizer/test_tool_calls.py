@@ -190,19 +190,40 @@ def test_a_reader_that_fails_leaves_the_text_as_text(
     assert ("?" in text) or piece.text == shown
 
 
-def test_log_probabilities_are_those_of_the_text_only(
-    folder: ModelFolder, output_format: OutputFormat, parsers: dict[str, VllmToolParser]
+@pytest.mark.parametrize(
+    ("parser", "text", "told"),
+    [
+        pytest.param("hermes", TWO_CALLS, "Well. ", id="before calls"),
+        pytest.param("glm45", f"Well. {GLM_CALL} Then more.", "Well. ", id="before and after"),
+        pytest.param("hermes", "1 <tool_call 2 <tool_", "1 <tool_call 2 <tool_", id="held back"),
+    ],
+)
+def test_log_probabilities_are_those_of_the_text_before_calls(
+    folder: ModelFolder,
+    output_format: OutputFormat,
+    parsers: dict[str, VllmToolParser],
+    parser: str,
+    text: str,
+    told: str,
 ) -> None:
-    form = replace(output_format, open_calls=parsers["hermes"].open)
+    form = replace(output_format, open_calls=parsers[parser].open)
     output = OutputText(form, OutputOptions(tools=USE))
     piece = Piece()
-    for token_id in folder.backend.encode(TWO_CALLS, add_special_tokens=False).ids:
+    for token_id in folder.backend.encode(text, add_special_tokens=False).ids:
         one = generation_pb2.PositionLogprobs(
             sampled=generation_pb2.TokenLogprob(token_id=token_id, logprob=-1)
         )
         piece.append(output.push([token_id], [one]))
     piece.append(output.end())
-    assert b"".join(one.sampled.token for one in piece.logprobs).decode() == "Well. "
+    assert b"".join(one.sampled.token for one in piece.logprobs).decode() == told
+
+
+def test_special_tokens_are_text_where_they_could_be_tags_of_calls(
+    folder: ModelFolder, output_format: OutputFormat, parsers: dict[str, VllmToolParser], read: Read
+) -> None:
+    text = "a<|begin_of_audio|>b"
+    assert read(text).text == text
+    assert read(text, use=None).text == "ab"
 
 
 @pytest.mark.parametrize(
