@@ -19,6 +19,7 @@ from services.gateway.call_caller import caller_of
 from services.gateway.events import Failed, Finished
 from services.gateway.pool import Pool
 from services.gateway.registry import Registry
+from services.gateway.renderers import Renderers
 from services.gateway.settings import GatewaySettings
 from services.gateway.worker_id import worker_generation_id
 from services.runtime.errors import UnimplementedError
@@ -78,8 +79,9 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
         """Render a conversation, and count what came of it."""
         model = self._pool.model(request.model, caller_of(context))
         conversation = token_wire.conversation(request)
-        tokenizer = self._pool.renderer(model.name)
-        rendered = await tokenizer.render(conversation, self._limit_s(context))
+        rendered = await self._renderers(model.name).ask(
+            lambda renderer, limit_s: renderer.render(conversation, limit_s), self._limit_s(context)
+        )
         return token_wire.count(rendered, model.context_tokens)
 
     async def Tokenize(
@@ -88,12 +90,10 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
         """Ids of a plain text."""
         model = self._pool.model(request.model, caller_of(context))
         check_text(request.text)
-        tokenizer = self._pool.renderer(model.name)
-        ids = await tokenizer.tokenize(
-            request.text,
+        how = (request.parse_special_tokens, request.add_special_tokens)
+        ids = await self._renderers(model.name).ask(
+            lambda renderer, limit_s: renderer.tokenize(request.text, limit_s, *how),
             self._limit_s(context),
-            request.parse_special_tokens,
-            request.add_special_tokens,
         )
         return await token_wire.ids(ids, model.context_tokens)
 
@@ -103,10 +103,15 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
         """Text of ids."""
         model = self._pool.model(request.model, caller_of(context))
         check_id_count(request.token_ids)
-        text = await self._pool.renderer(model.name).decode_tokens(
-            request.token_ids, request.skip_special_tokens, self._limit_s(context)
+        ids, skip = request.token_ids, request.skip_special_tokens
+        text = await self._renderers(model.name).ask(
+            lambda renderer, limit_s: renderer.decode_tokens(ids, skip, limit_s),
+            self._limit_s(context),
         )
         return inference_pb2.DetokeniseIdsResponse(text=text)
+
+    def _renderers(self, model: str) -> Renderers:
+        return Renderers(self._pool, model, time.monotonic)
 
     def _limit_s(self, context: _Context) -> float:
         remaining_s = context.time_remaining()

@@ -1,6 +1,7 @@
 """POST /v1/tokenize and /v1/detokenize."""
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, Sequence
 from functools import partial
 from typing import Any, TypeAlias
@@ -23,6 +24,7 @@ from services.gateway.plain_text_request import (
     TokenizeRequest,
 )
 from services.gateway.pool import Pool
+from services.gateway.renderers import Renderers
 from services.gateway.rest_answers import json_body
 from services.gateway.rest_body import BodyReader
 from services.gateway.settings import GatewaySettings
@@ -61,15 +63,19 @@ class PlainTextRoutes:
         if wanted.prompt is None:
             check_messages(wanted.messages or [])
             conversation = openai_wire.conversation(wanted)
-            return (await self._pool.renderer(model).render(conversation, limit_s)).token_ids
+            rendered = await self._renderers(model).ask(
+                lambda renderer, limit_s: renderer.render(conversation, limit_s), limit_s
+            )
+            return rendered.token_ids
         read_parameters(wanted)  # they have no use here, but nothing wrong passes
-        check_text(wanted.prompt)
-        return await self._pool.renderer(model).tokenize(
-            wanted.prompt,
-            limit_s,
-            parse_special_tokens=True,
-            add_special_tokens=wanted.add_special_tokens is not False,
+        text, add = wanted.prompt, wanted.add_special_tokens is not False
+        check_text(text)
+        return await self._renderers(model).ask(
+            lambda renderer, limit_s: renderer.tokenize(text, limit_s, True, add), limit_s
         )
+
+    def _renderers(self, model: str) -> Renderers:
+        return Renderers(self._pool, model, time.monotonic)
 
     async def detokenize(self, request: httpbody_pb2.HttpBody, context: _Context) -> _Bodies:
         """The text of ids, control tokens included."""
@@ -80,8 +86,9 @@ class PlainTextRoutes:
         )
         try:
             check_id_count(ids)
-            text = await self._pool.renderer(model).decode_tokens(
-                ids, False, remaining_s(context, self._render_timeout_s)
+            text = await self._renderers(model).ask(
+                lambda renderer, limit_s: renderer.decode_tokens(ids, False, limit_s),
+                remaining_s(context, self._render_timeout_s),
             )
         except ServiceError as error:
             raise renamed(error, _NAMES) from error

@@ -5,8 +5,8 @@ from collections.abc import AsyncGenerator, Callable
 
 from services.gateway.admission import Admission
 from services.gateway.call_entry import entry_of_call
-from services.gateway.events import Failed, Finished, Numbered
 from services.gateway.conflict import conflict
+from services.gateway.events import Failed, Finished, Numbered
 from services.gateway.generation import Generation
 from services.gateway.interfaces import GenerationRequest, Placement
 from services.gateway.observer import Observer, Unobserved

@@ -12,7 +12,7 @@ from random_requests import random_request
 
 from services.worker.model import read_model
 
-COUNT = 300
+COUNT = 2_000
 AT_ONCE = 4
 """As many as the engine runs at once."""
 TIME_LIMIT_S = 280

@@ -1,11 +1,13 @@
 """Several tokenizers, workers and gateways: who gets the work, who takes it over, who can cancel it."""
 
 import asyncio
+import json
 
 import grpc
 import pytest
+from google.api import httpbody_pb2
 from grpc import aio
-from hotline.v1 import conversation_pb2, generation_pb2, inference_pb2
+from hotline.v1 import conversation_pb2, generation_pb2, inference_pb2, openai_pb2_grpc
 from several import TokenizerProcess, at, gateway_before, told
 from sim_stack import LIMIT_S, hello, started_tokenizer, started_worker
 
@@ -165,6 +167,40 @@ async def test_a_renderer_killed_in_mid_render_is_replaced(workers, tokenizers, 
                 # The prompt is too long for the model: said by the gateway, after some renderer rendered it.
                 assert isinstance(outcome, aio.AioRpcError)
                 assert outcome.code() is grpc.StatusCode.INVALID_ARGUMENT
+    finally:
+        await victim.kill()
+
+
+@pytest.mark.parametrize("what", ["count", "tokenize", "rest"])
+async def test_counting_goes_on_where_its_renderer_is_killed(workers, tokenizers, tmp_path, what):
+    victim = TokenizerProcess(tmp_path, "victim", ["render"])
+    await victim.start()
+    names = {"victim": victim.address} | addresses(tokenizers, "render", "detokenise")
+    text = "long " * 100_000
+    message = conversation_pb2.Message(role=conversation_pb2.ROLE_USER, text=text)
+    body = httpbody_pb2.HttpBody(
+        content_type="application/json", data=json.dumps({"prompt": text}).encode()
+    )
+    try:
+        async with gateway_before(names, addresses(workers)) as stack:
+
+            async def counted() -> object:
+                if what == "count":
+                    asked = inference_pb2.CountTokensRequest(messages=[message])
+                    return await stack.inference.CountTokens(asked, timeout=LIMIT_S)
+                if what == "tokenize":
+                    asked = inference_pb2.TokenizeTextRequest(text=text)
+                    return len((await stack.inference.Tokenize(asked, timeout=LIMIT_S)).token_ids)
+                rest = openai_pb2_grpc.OpenAIServiceStub(stack.channel)
+                return [answer.data async for answer in rest.CreateTokenization(body)]
+
+            tasks = [asyncio.create_task(counted()) for _ in range(6)]
+            client = next(t for t in stack.app.pool.tokenizers if t.name == "victim")
+            await stack.until(lambda: client.rendering_count > 0)
+            await victim.kill()
+            first, *others = await asyncio.gather(*tasks)
+            assert first
+            assert others == [first] * 5
     finally:
         await victim.kill()
 
