@@ -5,10 +5,12 @@ Every stream ends with a typed end or goes on, never with a clean end and text m
 
 import asyncio
 import json
+import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 import httpx
 import pytest
@@ -121,54 +123,79 @@ def whole(end: End) -> bool:
     return end.kind == "finished" and end.tokens == TOKENS
 
 
-async def recovered(up: Up) -> None:
-    """All that was killed is back, and answers."""
+Record: TypeAlias = Callable[[str, object], None]
+
+
+def _away_s(up: Up, victim: str) -> float:
+    """By the clock of `up`, from `ended` to `ready`."""
+    form = re.compile(r"\[ *([\d.]+) s\] (\S+) +(\w+)")
+    marks = []
+    for word in ("ended", "ready"):
+        line = up.until(lambda line, word=word: f" {victim} " in line and f" {word}" in line)
+        said = form.match(line)
+        assert said is not None, line
+        marks.append(float(said[1]))
+    return marks[1] - marks[0]
+
+
+async def recovered(up: Up, victim: str, record: Record) -> None:
+    """What was killed is back, and all answers; tells how long `up` was without it."""
 
     def serving() -> bool:
         return all(process["health"] == "SERVING" for process in processes(up))
 
     await asyncio.to_thread(eventually, serving, RECOVERY_LIMIT_S)
-    assert all(map(whole, await ends(up)))
+    after = await ends(up)
+    assert all(map(whole, after)), [end for end in after if not whole(end)]
+    away_s = await asyncio.to_thread(_away_s, up, victim)
+    record(f"{victim} away, s", round(away_s, 1))
+    print(f"{victim} was away for {away_s:.1f} s")  # noqa: T201  # a figure for whoever runs with -s
 
 
-async def test_streams_of_a_killed_worker_end_typed_and_the_others_go_on(up: Up):
+async def test_streams_of_a_killed_worker_end_typed_and_the_others_go_on(
+    up: Up, record_property: Record
+):
     found = await ends(up, "worker-0")
     counts = Counter(end.kind for end in found)
     assert set(counts) <= {"finished", "failed"}, counts
     assert counts["failed"]
     assert all(whole(end) for end in found if end.kind == "finished")
-    await recovered(up)
+    await recovered(up, "worker-0", record_property)
 
 
-async def test_the_text_of_a_killed_detokeniser_is_rebuilt(up: Up):
+async def test_the_text_of_a_killed_detokeniser_is_rebuilt(up: Up, record_property: Record):
     undisturbed = await ends(up)
     found = await ends(up, "detokenise-0")
     assert all(map(whole, found)), Counter(end.kind for end in found)
     assert [end.text for end in found] == [end.text for end in undisturbed]
-    await recovered(up)
+    await recovered(up, "detokenise-0", record_property)
 
 
-async def test_a_killed_renderer_disturbs_no_stream(up: Up):
+async def test_a_killed_renderer_disturbs_no_stream(up: Up, record_property: Record):
     found = await ends(up, "render-0")
     assert all(map(whole, found)), Counter(end.kind for end in found)
-    await recovered(up)
+    await recovered(up, "render-0", record_property)
 
 
-async def test_a_killed_gateway_cuts_its_own_streams_visibly_and_no_others(up: Up):
+async def test_a_killed_gateway_cuts_its_own_streams_visibly_and_no_others(
+    up: Up, record_property: Record
+):
     found = await ends(up, "gateway-0")
     counts = Counter(end.kind for end in found)
     assert not counts["cut"], counts
     assert counts["finished"]
     assert counts["transport"] + counts["failed"]
     assert all(whole(end) for end in found if end.kind == "finished")
-    await recovered(up)
+    await recovered(up, "gateway-0", record_property)
 
 
-async def test_a_killed_edge_cuts_every_stream_visibly_and_comes_back(up: Up):
+async def test_a_killed_edge_cuts_every_stream_visibly_and_comes_back(
+    up: Up, record_property: Record
+):
     found = await ends(up, "edge")
     counts = Counter(end.kind for end in found)
     assert set(counts) == {"transport"}, counts
-    await recovered(up)
+    await recovered(up, "edge", record_property)
 
 
 def test_status_tells_each_process(up: Up):
