@@ -90,7 +90,7 @@ class OutputText:
         # Tags of calls may be special tokens.
         self._decoder = form.detokeniser.open(show_special=self._calls is not None)
         end_tags = () if options.ignore_eos else form.end_tags
-        self._stops = StopMatcher((*options.stop, *end_tags))
+        self._stops = StopMatcher(options.stop, end_tags)
         self._splitter = ReasoningSplitter(
             form.think_tags, form.answer_tag, options.thinking_closed
         )
@@ -153,7 +153,7 @@ class OutputText:
     def _show(self, text: str, last: bool = False) -> Piece:
         if not text and not last:
             return Piece(self._consumed)
-        shown, match = self._stops.push(text)
+        shown, match = self._stops.push(text, last)
         ended = last or match is not None
         if last and match is None:
             shown += self._stops.flush()

@@ -132,9 +132,8 @@ def test_an_unknown_route_and_a_wrong_method_have_the_same_shape(http):
     refusal(http.get("/chat/completions"), 405)
 
 
-@pytest.mark.parametrize("route", ["/completions", "/tokenize", "/detokenize"])
-def test_what_is_not_built_says_so(http, route):
-    assert refusal(http.post(route, json={"prompt": "x"}), 501)["code"] == "unimplemented"
+def test_what_is_not_built_says_so(http):
+    assert refusal(http.get("/generations/x/events"), 501)["code"] == "unimplemented"
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import httpx
 from edge_process import free_port, running_envoy, until_serving
-from sim_stack import SimStack, sim_stack, started_tokenizer, started_worker
+from sim_stack import LIMIT_S, SimStack, sim_stack, started_tokenizer, started_worker
 
 from services.cli.edge import EdgeSettings
 from services.gateway import key_file
@@ -16,6 +17,7 @@ from services.gateway.api_key import key_hash, new_key
 from services.gateway.key_document import KeyDocument, StoredKey, StoredLimits
 
 CHAT = "/v1/chat/completions"
+PLAIN = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 3}
 LIMITS: Mapping[str, Mapping[str, int]] = {"free": {}, "single": {"max_concurrent": 1}}
 """The keys, by name, and their limits."""
 SLOW = {"sim_prefill_tokens_per_s": 1000, "max_num_batched_tokens": 128}
@@ -90,3 +92,27 @@ async def failing_stack(
         await cleanup.enter_async_context(running_envoy(settings))
         await until_serving(settings.address)
         yield FailingStack(behind, settings.address, texts)
+
+
+def authorization(failing: Failing) -> dict[str, str]:
+    if failing.key == "wrong":
+        return {"authorization": "Bearer hl-0123456789abcdef-no"}
+    return failing.stack.headers(failing.key)
+
+
+async def post(failing: Failing, **fields: Any) -> httpx.Response:
+    async with httpx.AsyncClient(base_url=failing.stack.url, timeout=LIMIT_S) as client:
+        return await posted(client, failing, **fields)
+
+
+async def posted(client: httpx.AsyncClient, failing: Failing, **fields: Any) -> httpx.Response:
+    body = {**PLAIN, **failing.body, **fields}
+    return await client.post(CHAT, json=body, headers=authorization(failing))
+
+
+async def still_answers(failing: Failing) -> None:
+    await failing.stack.behind.until_ready()
+    headers = failing.stack.headers()
+    async with httpx.AsyncClient(base_url=failing.stack.url, timeout=LIMIT_S) as client:
+        answer = await client.post(CHAT, json=PLAIN, headers=headers)
+    assert answer.status_code == 200, answer.text

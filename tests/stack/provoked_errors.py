@@ -2,14 +2,18 @@
 
 import asyncio
 import base64
+import io
+import re
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeAlias
 
-from failing_stack import Failing, FailingStack
+from failing_stack import SLOW, Failing, FailingStack, failing_stack
 from grpc import aio
 from hotline.v1 import conversation_pb2, inference_pb2
+from PIL import Image
 from sim_stack import LIMIT_S, hello
 
 from services.runtime.error_table import Reason
@@ -35,6 +39,19 @@ class Stacks:
     """Reads a prompt for longer than a generation may take."""
     dying: FailingStack
     """Its engine dies after some hundred tokens, and comes back."""
+
+
+@asynccontextmanager
+async def failing_stacks(folder: Callable[[], Path]) -> AsyncGenerator[Stacks, None]:
+    """All of them. `folder` makes an empty one."""
+    # The engine's warm-up takes some of its tokens.
+    dying = {"sim_fault": {"die_after_tokens": 200}}
+    async with (
+        failing_stack(folder(), max_running=2, max_waiting=1) as usual,
+        failing_stack(folder(), SLOW, generation_timeout_s=0.6) as slow,
+        failing_stack(folder(), dying) as mortal,
+    ):
+        yield Stacks(usual, slow, mortal)
 
 
 Situation: TypeAlias = "Callable[[Stacks], AbstractAsyncContextManager[Failing]]"
@@ -169,19 +186,23 @@ async def _features_lost(stacks: Stacks) -> AsyncGenerator[Failing, None]:
         del store.pinned
 
 
+FAULTS = ("model", "renderer")
+"""Where the gateway can be made to fail: in the servicer, and in the generation's own task."""
+
+
 @asynccontextmanager
-async def _fault(stacks: Stacks) -> AsyncGenerator[Failing, None]:
+async def fault(stacks: Stacks, where: str = "renderer") -> AsyncGenerator[Failing, None]:
     """A fault in the gateway's own code, whose words are nobody's business."""
     pool = stacks.usual.behind.app.pool
 
     def broken(*_: object, **__: object) -> Any:
         raise KeyError("hunter2 in /srv/hotline/services/gateway/pool.py")
 
-    pool.renderer = broken
+    setattr(pool, where, broken)
     try:
         yield Failing(stacks.usual)
     finally:
-        del pool.renderer
+        delattr(pool, where)
 
 
 @asynccontextmanager
@@ -204,10 +225,6 @@ async def _running(stack: FailingStack, key: str, count: int) -> AsyncGenerator[
 
 
 def _png() -> bytes:
-    import io
-
-    from PIL import Image
-
     data = io.BytesIO()
     Image.new("RGB", (112, 112), (40, 50, 60)).save(data, "PNG")
     return data.getvalue()
@@ -236,9 +253,23 @@ PROVOKED: dict[Reason, Situation] = {
             {"sampling": {"structured_output": {"regex": "a+"}}},
         )
     ),
-    Reason.INTERNAL: _fault,
+    Reason.INTERNAL: fault,
 }
 """How a chat request comes to fail with each reason."""
 
 OTHER_ROUTES = {Reason.ROUTE_NOT_FOUND: "/health/nope"}
 """Reasons that chat requests do not meet, and a GET that does."""
+
+WAITING_HELPS = {
+    Reason.OVERLOADED,
+    Reason.RATE_LIMITED,
+    Reason.UNAVAILABLE,
+    Reason.ENGINE_DEAD,
+    Reason.FEATURES_MISSING,
+}
+"""Reasons with Retry-After, and RetryInfo."""
+INTERNALS = re.compile(
+    r"Traceback|File \"|\.py\b|hunter2|KeyError|site-packages|/srv|grpc|unix:|services\.|envoy|0x[0-9a-f]{6}",
+    re.IGNORECASE,
+)
+"""What no message may hold."""

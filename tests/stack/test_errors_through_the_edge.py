@@ -2,26 +2,29 @@
 
 import asyncio
 import json
-import re
 from typing import Any
 
-import grpc
 import httpx
 import openai
 import pytest
 from edge_process import error_of
-from failing_stack import CHAT, SLOW, Failing, failing_stack
-from google.rpc import error_details_pb2, status_pb2
-from grpc import aio
-from hotline.v1 import error_pb2, inference_pb2, inference_pb2_grpc
-from provoked_errors import ELSEWHERE, OTHER_ROUTES, PROVOKED, Stacks, image_parts
-from sim_stack import LIMIT_S, hello
+from failing_stack import PLAIN, Failing, authorization, post, posted, still_answers
+from provoked_errors import (
+    ELSEWHERE,
+    FAULTS,
+    INTERNALS,
+    OTHER_ROUTES,
+    PROVOKED,
+    WAITING_HELPS,
+    failing_stacks,
+    fault,
+    image_parts,
+)
+from sim_stack import LIMIT_S
 
 from services.gateway.choice import Choice
 from services.runtime.error_table import TABLE, Reason
-from services.runtime.status import DETAILS_KEY
 
-PLAIN = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 3}
 CLASSES = {
     400: openai.BadRequestError,
     401: openai.AuthenticationError,
@@ -44,53 +47,12 @@ PARAMS = {
     Reason.FEATURES_MISSING: "messages",
     Reason.UNIMPLEMENTED: "guided_regex",
 }
-NATIVE_FIELDS = {
-    Reason.INVALID_ARGUMENT: "sampling.temperature",
-    Reason.INVALID_MEDIA: "messages[0].content[0]",
-}
-WAITING_HELPS = {
-    Reason.OVERLOADED,
-    Reason.RATE_LIMITED,
-    Reason.UNAVAILABLE,
-    Reason.ENGINE_DEAD,
-    Reason.FEATURES_MISSING,
-}
-"""Reasons with Retry-After, and RetryInfo."""
-INTERNALS = re.compile(
-    r"Traceback|File \"|\.py\b|hunter2|KeyError|site-packages|/srv|grpc|unix:|services\.|envoy|0x[0-9a-f]{6}",
-    re.IGNORECASE,
-)
 
 
 @pytest.fixture(scope="module")
 async def stacks(tmp_path_factory):
-    def folder():
-        return tmp_path_factory.mktemp("edge")
-
-    # The engine's warm-up takes some of its tokens.
-    dying = {"sim_fault": {"die_after_tokens": 200}}
-    async with (
-        failing_stack(folder(), max_running=2, max_waiting=1) as usual,
-        failing_stack(folder(), SLOW, generation_timeout_s=0.6) as slow,
-        failing_stack(folder(), dying) as mortal,
-    ):
-        yield Stacks(usual, slow, mortal)
-
-
-def authorization(failing: Failing) -> dict[str, str]:
-    if failing.key == "wrong":
-        return {"authorization": "Bearer hl-0123456789abcdef-no"}
-    return failing.stack.headers(failing.key)
-
-
-async def post(failing: Failing, **fields: Any) -> httpx.Response:
-    async with httpx.AsyncClient(base_url=failing.stack.url, timeout=LIMIT_S) as client:
-        return await posted(client, failing, **fields)
-
-
-async def posted(client: httpx.AsyncClient, failing: Failing, **fields: Any) -> httpx.Response:
-    body = {**PLAIN, **failing.body, **fields}
-    return await client.post(CHAT, json=body, headers=authorization(failing))
+    async with failing_stacks(lambda: tmp_path_factory.mktemp("edge")) as running:
+        yield running
 
 
 def check_retry_after(answer: httpx.Response, reason: Reason) -> None:
@@ -99,14 +61,6 @@ def check_retry_after(answer: httpx.Response, reason: Reason) -> None:
         assert int(answer.headers["retry-after"]) >= 1
     else:
         assert "retry-after" not in answer.headers
-
-
-async def still_answers(failing: Failing) -> None:
-    await failing.stack.behind.until_ready()
-    headers = failing.stack.headers()
-    async with httpx.AsyncClient(base_url=failing.stack.url, timeout=LIMIT_S) as client:
-        answer = await client.post(CHAT, json=PLAIN, headers=headers)
-    assert answer.status_code == 200, answer.text
 
 
 EACH = pytest.mark.parametrize("reason", list(PROVOKED))
@@ -175,58 +129,6 @@ async def test_the_openai_client_raises_its_own_class(stacks, reason):
     assert (raised.value.type, raised.value.code) == (row.openai_type, row.openai_code)
 
 
-@EACH
-async def test_a_native_client_reads_code_reason_and_delay(stacks, reason):
-    async with PROVOKED[reason](stacks) as failing:
-        fields = {**failing.native}
-        sampling = {"max_tokens": 3, **fields.pop("sampling", {})}
-        request = inference_pb2.GenerateRequest(
-            **({"messages": hello().messages} | fields), sampling=sampling
-        )
-        metadata = tuple(authorization(failing).items())
-        # A gRPC channel of its own: 21 MiB are above what a client receives, not what it sends.
-        async with aio.insecure_channel(failing.stack.address) as channel:
-            stub = inference_pb2_grpc.InferenceServiceStub(channel)
-            call = stub.Generate(request, timeout=LIMIT_S, metadata=metadata)
-            accepted, told = await outcome(call)
-    row = TABLE[reason]
-    if accepted:  # after acceptance a failure is an event
-        assert told.reason == error_pb2.ErrorReason.Value(f"ERROR_REASON_{reason.value}")
-        assert told.retryable == row.retryable
-        assert told.HasField("retry_delay") == (reason in WAITING_HELPS)
-        assert not INTERNALS.search(told.message)
-        return
-    code, message, info, retry = told
-    assert code.name == row.grpc_code
-    assert (info.domain, info.reason) == ("hotline.v1", reason.value)
-    assert (retry is not None) == (reason in WAITING_HELPS)
-    if reason in NATIVE_FIELDS:
-        assert info.metadata["field"].startswith(NATIVE_FIELDS[reason])
-    assert not INTERNALS.search(message)
-    await still_answers(failing)
-
-
-async def outcome(call: "aio.UnaryStreamCall") -> tuple[bool, Any]:
-    """Whether the failure came after acceptance; the failed event, or code, message, ErrorInfo and RetryInfo."""
-    last, error = None, None
-    try:
-        async for event in call:
-            last = event
-    except aio.AioRpcError as raised:
-        error = raised
-    if error is not None:
-        [packed] = [v for k, v in error.trailing_metadata() or () if k == DETAILS_KEY]
-        status = status_pb2.Status.FromString(packed)
-        info, retry = error_details_pb2.ErrorInfo(), error_details_pb2.RetryInfo()
-        assert status.details[0].Unpack(info)
-        has_delay = len(status.details) > 1 and status.details[1].Unpack(retry)
-        assert status.code == error.code().value[0]
-        return False, (error.code(), error.details(), info, retry if has_delay else None)
-    assert last is not None
-    assert last.HasField("failed"), last
-    return True, last.failed
-
-
 @pytest.mark.parametrize("reason", list(TABLE))
 @pytest.mark.parametrize("route", ["fail", "bare"])
 async def test_the_openai_client_knows_every_reason_also_those_that_are_not_raised_yet(
@@ -257,28 +159,6 @@ async def test_a_route_that_does_not_exist_is_told_by_gateway_and_edge_alike(sta
             assert (error["type"], error["code"]) == (row.openai_type, row.openai_code)
 
 
-async def test_a_conflict_is_native_only(stacks):
-    stack = stacks.usual
-    metadata = tuple(stack.headers().items())
-    first = stack.behind.inference.Generate(
-        hello(4000, generation_id="mine"), timeout=LIMIT_S, metadata=metadata
-    )
-    await first.read()
-    again = stack.behind.inference.Generate(
-        hello(1, generation_id="mine"), timeout=LIMIT_S, metadata=metadata
-    )
-    accepted, told = await outcome(again)
-    first.cancel()
-    assert not accepted
-    code, _, info, retry = told
-    assert code is grpc.StatusCode.ALREADY_EXISTS
-    assert (info.reason, info.metadata["field"], retry) == (
-        "GENERATION_CONFLICT",
-        "generation_id",
-        None,
-    )
-
-
 async def test_a_body_above_the_edges_limit_has_the_same_words_as_an_image_above_the_gateways(
     stacks,
 ):
@@ -288,6 +168,15 @@ async def test_a_body_above_the_edges_limit_has_the_same_words_as_an_image_above
     error = error_of(answer)
     assert answer.status_code == row.http_status
     assert (error["type"], error["code"]) == (row.openai_type, row.openai_code)
+
+
+@pytest.mark.parametrize("where", FAULTS)
+async def test_a_fault_of_ours_wherever_it_is_tells_nothing_of_itself(stacks, where):
+    async with fault(stacks, where) as failing:
+        answer = await post(failing)
+    assert (answer.status_code, error_of(answer)["code"]) == (500, "internal_error")
+    assert not INTERNALS.search(answer.text + str(answer.headers))
+    await still_answers(failing)
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
@@ -333,6 +222,48 @@ async def test_the_openai_client_raises_an_api_error_inside_a_stream(stacks):
                 await drained(chunks)
     assert type(raised.value) is openai.APIError
     assert (raised.value.type, raised.value.code) == ("service_unavailable_error", "engine_dead")
+
+
+async def test_the_openai_client_that_gives_up_raises_its_timeout_and_frees_its_place(stacks):
+    admission = stacks.usual.behind.app.admission
+    async with openai.AsyncOpenAI(
+        base_url=f"{stacks.usual.url}/v1",
+        api_key=stacks.usual.texts["free"],
+        max_retries=0,
+        timeout=0.5,
+    ) as client:
+        with pytest.raises(openai.APITimeoutError):
+            await client.chat.completions.create(
+                model="autoglm-phone-tiny",
+                messages=PLAIN["messages"],
+                extra_body={"ignore_eos": True},  # 8,000 tokens take it some ten seconds
+            )
+    await stacks.usual.behind.until(lambda: admission.seat_count == 0)
+
+
+async def test_the_openai_client_comes_back_when_it_is_told_to_and_is_answered(stacks):
+    statuses, refused = [], asyncio.Event()
+
+    async def heard(answer: httpx.Response) -> None:
+        statuses.append(answer.status_code)
+        refused.set()
+
+    async with (
+        httpx.AsyncClient(event_hooks={"response": [heard]}) as http,
+        openai.AsyncOpenAI(
+            base_url=f"{stacks.usual.url}/v1",
+            api_key=stacks.usual.texts["single"],
+            max_retries=2,
+            http_client=http,
+        ) as client,
+    ):
+        async with PROVOKED[Reason.RATE_LIMITED](stacks):
+            call = asyncio.create_task(
+                client.chat.completions.create(model="autoglm-phone-tiny", **PLAIN)
+            )
+            await asyncio.wait_for(refused.wait(), LIMIT_S)
+        assert (await asyncio.wait_for(call, LIMIT_S)).choices
+    assert statuses == [429, 200]
 
 
 async def drained(chunks: Any) -> None:

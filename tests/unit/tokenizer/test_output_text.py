@@ -59,6 +59,22 @@ def test_case_1_not_even_a_part_of_the_end_tag_is_shown(
     assert "".join(shown) == "ok"
 
 
+@pytest.mark.parametrize("spelt", [False, True], ids=["one-token", "spelt-over-tokens"])
+@pytest.mark.parametrize("stop", ["a", "nsw", ">", "/"])
+def test_case_1_a_stop_string_in_the_midst_of_the_end_tag_shows_nothing_of_it(
+    output_format: OutputFormat, ids: Ids, spelt: bool, stop: str
+) -> None:
+    tokens = ids("ok ") + ids("</answer>", spelt=spelt)
+    piece = run(output_format, tokens, stop=(stop,))
+    assert (piece.text, piece.finished, piece.end_tag) == ("ok ", True, True)
+    cut_short = run(output_format, tokens[:-1] + ids("."), stop=(stop,)) if spelt else None
+    if cut_short is not None and stop != ">":
+        assert (cut_short.stop_match, cut_short.text) == (
+            stop,
+            "ok </answer"[: 3 + "</answer".index(stop)],
+        )
+
+
 def test_case_1_what_only_began_like_the_end_tag_is_shown_when_it_fails_or_ends(
     output_format: OutputFormat, ids: Ids
 ) -> None:

@@ -6,15 +6,18 @@ from tokenizer_kit import examples
 from services.tokenizer.stops import StopMatcher
 
 
-def stream(patterns: list[str], pieces: list[str]) -> tuple[list[str], str | None]:
+def stream(
+    patterns: list[str], pieces: list[str], tags: tuple[str, ...] = ()
+) -> tuple[list[str], str | None]:
     """What was shown after each piece and at the end, and the match."""
-    matcher, shown = StopMatcher(patterns), []
+    matcher, shown = StopMatcher(patterns, tags), []
     for piece in pieces:
         text, match = matcher.push(piece)
         shown.append(text)
         if match is not None:
             return shown, match
-    return [*shown, matcher.flush()], None
+    rest, match = matcher.push("", last=True)
+    return [*shown, rest if match else rest + matcher.flush()], match
 
 
 @pytest.mark.parametrize(
@@ -71,3 +74,39 @@ def test_no_more_is_held_back_than_could_become_a_stop_string(
         assert given_text.startswith(shown)
         assert not held or any(p.startswith(held) and p != held for p in patterns)
     assert shown + matcher.flush() == given_text
+
+
+@pytest.mark.parametrize(
+    ("stop", "pieces", "shown", "match"),
+    [
+        pytest.param("e", ["x</end>"], ["x"], "</end>", id="in-the-midst"),
+        pytest.param("e", ["x<", "/e", "nd>"], ["x", "", ""], "</end>", id="in-three-pieces"),
+        pytest.param("e", ["x</e", "n"], ["x", "", "</"], "e", id="the-text-ends-before-the-tag"),
+        pytest.param("e", ["x</e", "g"], ["x", "</"], "e", id="no-tag-after-all"),
+        pytest.param("</", ["x</end>"], ["x"], "</", id="the-stop-string-begins-as-the-tag"),
+        pytest.param("x<", ["ax</end>"], ["a"], "x<", id="the-stop-string-begins-before-the-tag"),
+        pytest.param("d>y", ["x</end>y"], ["x"], "</end>", id="the-tag-is-complete-first"),
+        pytest.param("e", ["see</end>"], ["s"], "e", id="before-the-tag"),
+        pytest.param("e", ["<</e", "nd>"], ["<", ""], "</end>", id="half-a-beginning-before"),
+    ],
+)
+def test_a_stop_string_in_the_midst_of_a_tag_shows_nothing_of_the_tag(
+    stop: str, pieces: list[str], shown: list[str], match: str
+) -> None:
+    assert stream([stop], pieces, ("</end>",)) == (shown, match)
+
+
+@examples(300)
+@given(
+    stops=st.lists(st.text("<>ab", min_size=1, max_size=3), max_size=3),
+    pieces=st.lists(st.text("<>ab", max_size=4), max_size=12),
+)
+def test_with_a_tag_too_the_outcome_does_not_depend_on_how_the_text_was_cut(
+    stops: list[str], pieces: list[str]
+) -> None:
+    text, tags = "".join(pieces), ("<ab>",)
+    shown, match = stream(stops, pieces, tags)
+    whole_shown, whole_match = stream(stops, [text], tags)
+    assert ("".join(shown), match) == ("".join(whole_shown), whole_match)
+    letters, letters_match = stream(stops, list(text), tags)
+    assert ("".join(letters), letters_match) == ("".join(shown), match)
