@@ -24,6 +24,7 @@ from services.gateway.events import (
 )
 from services.gateway.interfaces import GenerationRequest
 from services.gateway.logprob_wire import messages
+from services.gateway.native_wire import check_native_fields
 from services.gateway.parameters import check_conversation_size
 from services.gateway.pool import ServedModel
 from services.gateway.prompt_wire import raw_prompt
@@ -63,6 +64,7 @@ def generation_request(
         check_generation_id(request.generation_id)
     if request.session_id:
         raise UnimplementedError("a session", field="session_id")
+    check_native_fields(request)
     if not PRIORITIES.holds(request.priority):
         raise InvalidArgumentError("priority", request.priority, str(PRIORITIES))
     prompt = raw_prompt(request)
