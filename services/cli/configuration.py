@@ -207,7 +207,7 @@ def load(path: Path) -> Configuration:
     try:
         configuration = Configuration.model_validate(document)
     except ValidationError as error:
-        raise ConfigurationError(explain(error, str(path))) from None
+        raise ConfigurationError(explain(error, str(path), Configuration.model_fields)) from None
     folder = (path.parent / configuration.model.path).resolve()
     model = configuration.model.model_copy(update={"path": folder})
     gateway = configuration.gateway

@@ -210,7 +210,7 @@ async def _run(configuration: Configuration, progress: Progress) -> int:
                 stack.hasten()
             else:
                 stop.set()
-                progress.line("stopping; once more to hasten")
+                progress.line("stopping; once more kills what still runs, and cuts its streams")
 
         terminal, reload = Terminal(), Reload(folder, progress.line)
 

@@ -99,7 +99,9 @@ def environment(prefix: str, values: dict[str, Any]) -> dict[str, str]:
 
 
 def existing_folder(path: Path) -> Path:
-    """`path`, checked. Raises ValueError where it is no folder."""
+    """`path`, checked. Raises ValueError where it is no folder, or none of a model."""
     if not path.is_dir():
         raise ValueError(f"{path} is no folder")
+    if not (path / "config.json").is_file():
+        raise ValueError(f"{path} has no config.json, so it is no model's folder")
     return path

@@ -17,9 +17,13 @@ def main() -> int:
     """Print a line for each check; returns 0 where all passed, else 2."""
     try:
         settings = WorkerSettings.read()
-        facts = read_model(settings.model_path, settings.mm_processor_kwargs)
     except ValueError as error:
         sys.stderr.write(explain(WorkerSettings, error))
+        return 2
+    try:
+        facts = read_model(settings.model_path, settings.mm_processor_kwargs)
+    except ValueError as error:
+        sys.stderr.write(f"HOTLINE_WORKER_MODEL_PATH: {error}\n")
         return 2
     if settings.engine != "vllm":
         sys.stdout.write(f"check engine: ok: {settings.engine} needs no devices\n")

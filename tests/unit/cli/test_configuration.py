@@ -43,7 +43,9 @@ def test_the_models_path_is_relative_to_the_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        pytest.param(GOOD + "wrker: {}\n", "wrker: unknown key", id="top level"),
+        pytest.param(
+            GOOD + "wrker: {}\n", "wrker: unknown key; known: model, edge, gateway,", id="top level"
+        ),
         pytest.param("model: {path: x, nam: m}\n", "model.nam: unknown key", id="section"),
         pytest.param("model: {path: x}\n", "model.name: Field required", id="missing"),
         pytest.param(

@@ -91,7 +91,15 @@ def test_a_process_may_take_its_drain_to_stop_and_no_more_than_that_and_a_margin
     ("sections", "message"),
     [
         pytest.param(
-            {"worker": {"max_num_seqs": 0}}, "worker: max_num_seqs: Input should be", id="range"
+            {"worker": {"max_num_seqs": 0}},
+            "worker: max_num_seqs: Input should be greater than or equal to 1 (not 0)",
+            id="range",
+        ),
+        pytest.param({"worker": {"engine": "tgi"}}, "or 'sim' (not 'tgi')", id="choice"),
+        pytest.param(
+            {"model": {"path": str(MODEL.parent), "name": "m"}},
+            f"model_path: {MODEL.parent} has no config.json, so it is no model's folder",
+            id="a folder, but no model",
         ),
         pytest.param(
             {"gateway": {"queue_timeout_s": "soon"}}, "gateway: queue_timeout_s: Input", id="type"
