@@ -5,7 +5,15 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
 
 import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from services.cli.address import listening_address
 from services.cli.deployment import deployment_file
@@ -23,6 +31,10 @@ SET_BY_UP = frozenset(
     }
 )
 """Settings of services that follow from the rest of the configuration."""
+
+
+LAST_METRICS_PORT = 65000
+"""Of the first process; there is room for the others above it."""
 
 
 class ConfigurationError(Exception):
@@ -83,8 +95,15 @@ class MetricsSection(_Section):
 
     host: Annotated[str, Field(pattern=r"^[^:/\[\]]+$")] = "127.0.0.1"
     """Loopback by default: metrics are for operators."""
-    first_port: int = Field(ge=1024, le=65000)
-    """The first process's port; the others follow, in the order in which `hotline status` lists them."""
+    first_port: int
+    """The first process's port; the others follow, in the order in which `hotline status` lists them. 0: any free ones."""
+
+    @field_validator("first_port")
+    @classmethod
+    def _refuse_privileged_ports(cls, port: int) -> int:
+        if port != 0 and not 1024 <= port <= LAST_METRICS_PORT:
+            raise ValueError(f"{port} is not allowed; must be 0 or 1024 to {LAST_METRICS_PORT}")
+        return port
 
 
 class GatewaySection(ServiceSection):

@@ -15,6 +15,7 @@ from services.cli.configuration import (
     TokenizerSection,
 )
 from services.cli.edge import EdgeSettings
+from services.cli.ports import PortError, free_ports
 from services.cli.settings_error import explain
 from services.runtime.settings import ServiceSettings, environment
 
@@ -129,7 +130,12 @@ def _tokenizers(section: TokenizerSection, folder: Path) -> dict[str, tuple[str,
 
 
 def _with_metrics(plans: list[ProcessPlan], metrics: MetricsSection) -> list[ProcessPlan]:
-    """Each process with a metrics port of its own."""
+    """Each process with a metrics port of its own. Raises ConfigurationError for a host that is not this one."""
+    first = metrics.first_port
+    try:
+        ports = range(first, first + len(plans)) if first else free_ports(metrics.host, len(plans))
+    except PortError as error:
+        raise ConfigurationError(f"metrics.host: {error}") from None
     return [
         replace(
             plan,
@@ -139,7 +145,7 @@ def _with_metrics(plans: list[ProcessPlan], metrics: MetricsSection) -> list[Pro
             },
             metrics_address=f"{metrics.host}:{port}",
         )
-        for port, plan in enumerate(plans, start=metrics.first_port)
+        for port, plan in zip(ports, plans, strict=True)
     ]
 
 

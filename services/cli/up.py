@@ -4,7 +4,6 @@ import asyncio
 import os
 import shutil
 import signal
-import socket
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -21,6 +20,7 @@ from services.cli.configuration import (
     with_model_path,
 )
 from services.cli.keys_check import check_keys
+from services.cli.ports import PortError, free_port
 from services.cli.processes import ProcessPlan, plan
 from services.cli.progress import Progress, indented, open_progress
 from services.cli.readiness import until_chain_answers, watch
@@ -202,6 +202,7 @@ async def _run(configuration: Configuration, progress: Progress) -> int:
     failed = True
     try:
         plans = plan(configuration, folder)
+        _check_metrics_ports(plans)
         stack = Stack(configuration, plans, folder, progress)
         stop = asyncio.Event()
 
@@ -270,17 +271,21 @@ def main(name: str, port: int | None, model_path: Path | None = None) -> int:
 def _with_port(configuration: Configuration, port: int | None) -> Configuration:
     """The configuration with a port that is free now. Raises StackError where it is taken."""
     host, _, configured = configuration.edge.address.rpartition(":")
-    number = int(configured) if port is None else port
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # TIME_WAIT does not count
-        try:
-            probe.bind((host.strip("[]"), number))
-        except (OSError, OverflowError) as error:
-            reason = error.strerror if isinstance(error, OSError) else str(error)
-            raise StackError(
-                f"cannot listen on {host}:{number}: {reason}; --port or edge.address chooses another"
-            ) from None
-        number = probe.getsockname()[1]
+    try:
+        number = free_port(host, int(configured) if port is None else port)
+    except PortError as error:
+        raise StackError(f"{error}; --port or edge.address chooses another") from None
     edge = configuration.edge.model_copy(update={"address": f"{host}:{number}"})
     return configuration.model_copy(update={"edge": edge})
+
+
+def _check_metrics_ports(plans: Sequence[ProcessPlan]) -> None:
+    """Raises StackError where a process could not listen for Prometheus."""
+    for process in plans:
+        host, _, port = process.metrics_address.rpartition(":")
+        try:
+            if port:
+                free_port(host, int(port))
+        except PortError as error:
+            message = f"{error}, the metrics of {process.name}; metrics.first_port chooses others"
+            raise StackError(message) from None

@@ -61,6 +61,16 @@ def test_a_missing_model_is_named_and_leaves_no_folder(
     assert [*temporary.iterdir()] == []
 
 
+def test_a_metrics_port_in_use_is_named_before_anything_starts(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        text = f"model: {{path: {MODEL}, name: m}}\nworker: {{engine: sim}}\ngateway: {{allow_anonymous: true}}\n"
+        file = write(tmp_path, f"{text}metrics: {{first_port: {port}}}\n")
+        error = refused("--config", file, "--port", "0")
+    assert f"cannot listen on 127.0.0.1:{port}: Address already in use, the metrics of" in error
+    assert "metrics.first_port" in error
+
+
 def test_a_port_in_use_is_named() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

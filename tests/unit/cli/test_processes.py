@@ -173,6 +173,18 @@ def test_metrics_ports_follow_the_first(tmp_path: Path) -> None:
     assert variable == found["gateway"].metrics_address
 
 
+def test_metrics_ports_may_be_any_free_ones(tmp_path: Path) -> None:
+    found = plans(tmp_path, metrics={"first_port": 0})
+    ports = [int(p.metrics_address.rpartition(":")[2]) for p in found.values() if p.role != "edge"]
+    assert len({*ports}) == 3
+    assert all(port >= 1024 for port in ports)
+
+
+def test_a_host_of_metrics_that_is_not_this_one_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"metrics\.host: cannot listen on 192\.0\.2\.1"):
+        plans(tmp_path, metrics={"host": "192.0.2.1", "first_port": 0})
+
+
 def test_without_a_metrics_section_no_process_has_a_metrics_port(tmp_path: Path) -> None:
     for process in plans(tmp_path).values():
         assert not any(name.endswith("METRICS_ADDRESS") for name in process.environment)
