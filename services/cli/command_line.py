@@ -20,6 +20,8 @@ SERVICES = {
 """Subcommands that run one process, and the module whose `main` does so."""
 WORKER_CHECK = "services.worker.check"
 """The same for `worker --check`."""
+MOST_COUNT = 2**32 - 1
+MOST_SECONDS = 86400
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -59,7 +61,7 @@ def build_parser() -> argparse.ArgumentParser:
         "--folder", type=Path, metavar="DIR", help="of one stack, as `hotline up` names it"
     )
     status.add_argument(
-        "--timeout", type=float, default=3.0, metavar="S", help="wait for an answer; 3"
+        "--timeout", type=_seconds, default=3.0, metavar="S", help="wait for an answer; 3"
     )
 
     add_key_command(commands)
@@ -79,8 +81,10 @@ def build_parser() -> argparse.ArgumentParser:
     )
     chat.add_argument("--model", default="", help="a name or alias; default: the server's")
     chat.add_argument("--no-think", action="store_true", help="answer without thinking first")
-    chat.add_argument("--max-tokens", type=int, metavar="N", help="longest answer, in tokens")
-    chat.add_argument("--timeout", type=float, default=300.0, metavar="S", help="in seconds; 300")
+    chat.add_argument("--max-tokens", type=_count, metavar="N", help="longest answer, in tokens")
+    chat.add_argument(
+        "--timeout", type=_seconds, default=300.0, metavar="S", help="in seconds; 300"
+    )
 
     for name in SERVICES:
         service = commands.add_parser(
@@ -116,6 +120,23 @@ def _port(text: str) -> int:
     if not text.isdecimal() or int(text) > LAST_PORT:
         raise argparse.ArgumentTypeError(f"{text!r} is not a port: 0 to {LAST_PORT}")
     return int(text)
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= MOST_COUNT:
+        raise argparse.ArgumentTypeError(f"{text!r} is not allowed; must be 1 to {MOST_COUNT}")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds <= MOST_SECONDS:  # NaN is in no range
+        limit = f"must be seconds, above 0 and at most {MOST_SECONDS}"
+        raise argparse.ArgumentTypeError(f"{text!r} is not allowed; {limit}")
+    return seconds
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

@@ -102,11 +102,23 @@ def test_chat_with_a_missing_image_is_one_line_and_exit_code_1() -> None:
     assert (done.returncode, done.stderr) == (1, "error: /no/such.png: No such file or directory\n")
 
 
-def test_chat_with_a_number_out_of_range_is_one_line_and_exit_code_1() -> None:
-    done = hotline("chat", "--max-tokens", "-1", "hello")
-    assert done.returncode == 1
-    assert done.stderr.startswith("error: ")
-    assert "Traceback" not in done.stderr
+@pytest.mark.parametrize(
+    ("arguments", "limit"),
+    [
+        pytest.param(["chat", "--max-tokens", "-1", "hello"], "must be 1 to", id="count"),
+        pytest.param(["chat", "--max-tokens", "4294967296", "hello"], "must be 1 to", id="large"),
+        pytest.param(["chat", "--timeout", "nan", "hello"], "must be seconds, above 0", id="nan"),
+        pytest.param(["chat", "--timeout", "soon", "hello"], "must be seconds, above 0", id="word"),
+        pytest.param(["status", "--timeout", "-1"], "must be seconds, above 0", id="negative"),
+    ],
+)
+def test_a_number_out_of_range_is_told_with_its_option_and_its_limit(
+    arguments: list[str], limit: str
+) -> None:
+    done = hotline(*arguments)
+    *_, last = done.stderr.splitlines()
+    assert done.returncode == 2
+    assert f"argument {arguments[1]}: {arguments[2]!r} is not allowed; {limit}" in last
 
 
 def test_a_port_out_of_range_is_told_the_range() -> None:
