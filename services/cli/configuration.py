@@ -18,6 +18,7 @@ from pydantic import (
 from services.cli.address import listening_address
 from services.cli.deployment import deployment_file
 from services.cli.settings_error import explain, kind
+from services.cli.strict_yaml import load_yaml
 from services.gateway.settings import GatewaySettings
 from services.runtime.loopback import is_loopback
 from services.runtime.settings import ServiceSettings
@@ -215,7 +216,7 @@ def with_model_path(configuration: Configuration, model_path: Path | None) -> Co
 def load(path: Path) -> Configuration:
     """Read and check a configuration. Raises ConfigurationError."""
     try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+        document = load_yaml(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ConfigurationError(f"{path}: {error}") from None
     if not isinstance(document, dict):
