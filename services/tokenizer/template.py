@@ -7,8 +7,10 @@ from typing import Any
 from services.runtime.errors import InvalidArgumentError
 from services.tokenizer.conversation import Role
 
-RESERVED = frozenset({"messages", "add_generation_prompt", "tokenize", "tools", "chat_template"})
-"""Template variables that a request may not set."""
+RESERVED = frozenset(
+    {"messages", "add_generation_prompt", "tokenize", "tools", "chat_template", "self"}
+)
+"""Template variables that a request may not set; `self` is jinja's own argument."""
 
 _RENDERER_PARAMETERS = frozenset(
     {"conversations", "documents", "return_assistant_tokens_mask", "continue_final_message"}

@@ -247,6 +247,12 @@ async def test_template_variables_reach_the_template(stub: Stub) -> None:
             "reserved",
             id="another-reserved-variable",
         ),
+        pytest.param(
+            request(user("a"), template_variables=struct(**{"self": 1})),
+            "template_variables.self",
+            "reserved",
+            id="jinja-s-own-argument",
+        ),
     ],
 )
 async def test_a_conversation_that_cannot_be_asked_is_refused_by_its_path(

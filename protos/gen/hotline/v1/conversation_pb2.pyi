@@ -308,7 +308,7 @@ class RenderOptions(_message.Message):
     @_builtins.property
     def template_variables(self) -> _struct_pb2.Struct:
         """Further variables for the model's chat template; names the template does not use are ignored.
-        Reserved names (messages, add_generation_prompt, tokenize, tools, chat_template) are INVALID_ARGUMENT.
+        Reserved names (messages, add_generation_prompt, tokenize, tools, chat_template, self) are INVALID_ARGUMENT.
         """
 
     @_builtins.property
