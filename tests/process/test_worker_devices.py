@@ -22,7 +22,8 @@ pytestmark = [
     # transformers feeds torch tensors to numpy 2 in a way that numpy will drop.
     pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
 ]
-TEXTS = ["你是谁？", "Who are you?", "count to 20", "repeat after me: 你好 world 😀", "3+4="]
+# Among those of tests/e2e/test_fidelity.py, which are compared with single-process vLLM too.
+TEXTS = ["你是谁？", "Who are you?", "count to 50", "repeat after me: 你好 world 😀", "3+4="]
 SCREENS = [
     ("点击红色按钮", ((220, 40, 40), (0.3, 0.3), (270, 600))),
     ("按钮是什么颜色？", ((40, 80, 220), (0.6, 0.8), (540, 1200))),

@@ -366,7 +366,7 @@ class TokenizeTextRequest(_message.Message):
     model: _builtins.str
     """A model name or alias; empty: the default model. Unknown: MODEL_NOT_FOUND."""
     text: _builtins.str
-    """At most 1 MiB of UTF-8; no template is applied (CountTokens applies it)."""
+    """At most 1 MiB of UTF-8, with at most 20,000 control tokens spelt in it; no template is applied (CountTokens applies it)."""
     parse_special_tokens: _builtins.bool
     """Control tokens spelt in it become their ids. Default false: they stay plain text."""
     add_special_tokens: _builtins.bool

@@ -93,7 +93,9 @@ class WorkerServiceServicer:
 
     def PutFeatures(self, request_iterator, context):
         """Stores feature tensors: a header, then its bytes in chunks, and so on. Bounded; the oldest unused ones go first.
-        INVALID_ARGUMENT where digest or size disagree with the header; nothing of that tensor is stored.
+        INVALID_ARGUMENT where digest or size disagree with the header; nothing of that tensor is stored. At most 64 tensors
+        in one call. Bytes of a tensor that is here already may be left out; where they come, they are counted, not compared,
+        and what is stored stays.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

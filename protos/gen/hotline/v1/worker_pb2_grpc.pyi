@@ -47,7 +47,9 @@ class WorkerServiceStub:
     """Ends a generation of any caller; its stream ends with reason CANCELLED. Idempotent."""
     PutFeatures: _grpc.StreamUnaryMultiCallable[_worker_pb2.PutFeaturesRequest, _worker_pb2.PutFeaturesResponse]
     """Stores feature tensors: a header, then its bytes in chunks, and so on. Bounded; the oldest unused ones go first.
-    INVALID_ARGUMENT where digest or size disagree with the header; nothing of that tensor is stored.
+    INVALID_ARGUMENT where digest or size disagree with the header; nothing of that tensor is stored. At most 64 tensors
+    in one call. Bytes of a tensor that is here already may be left out; where they come, they are counted, not compared,
+    and what is stored stays.
     """
     GetStatus: _grpc.UnaryUnaryMultiCallable[_worker_pb2.GetStatusRequest, _worker_pb2.GetStatusResponse]
     """Which model, which limits, how busy."""
@@ -71,7 +73,9 @@ class WorkerServiceAsyncStub(WorkerServiceStub):
     """Ends a generation of any caller; its stream ends with reason CANCELLED. Idempotent."""
     PutFeatures: _aio.StreamUnaryMultiCallable[_worker_pb2.PutFeaturesRequest, _worker_pb2.PutFeaturesResponse]  # type: ignore[assignment]
     """Stores feature tensors: a header, then its bytes in chunks, and so on. Bounded; the oldest unused ones go first.
-    INVALID_ARGUMENT where digest or size disagree with the header; nothing of that tensor is stored.
+    INVALID_ARGUMENT where digest or size disagree with the header; nothing of that tensor is stored. At most 64 tensors
+    in one call. Bytes of a tensor that is here already may be left out; where they come, they are counted, not compared,
+    and what is stored stays.
     """
     GetStatus: _aio.UnaryUnaryMultiCallable[_worker_pb2.GetStatusRequest, _worker_pb2.GetStatusResponse]  # type: ignore[assignment]
     """Which model, which limits, how busy."""
@@ -116,7 +120,9 @@ class WorkerServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_worker_pb2.PutFeaturesResponse, _abc.Awaitable[_worker_pb2.PutFeaturesResponse]]:
         """Stores feature tensors: a header, then its bytes in chunks, and so on. Bounded; the oldest unused ones go first.
-        INVALID_ARGUMENT where digest or size disagree with the header; nothing of that tensor is stored.
+        INVALID_ARGUMENT where digest or size disagree with the header; nothing of that tensor is stored. At most 64 tensors
+        in one call. Bytes of a tensor that is here already may be left out; where they come, they are counted, not compared,
+        and what is stored stays.
         """
 
     @_abc_1.abstractmethod
