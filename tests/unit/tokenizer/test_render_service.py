@@ -248,7 +248,7 @@ async def test_template_variables_reach_the_template(stub: Stub) -> None:
             id="another-reserved-variable",
         ),
         pytest.param(
-            request(user("a"), template_variables=struct(**{"self": 1})),
+            request(user("a"), template_variables=struct(self=1)),
             "template_variables.self",
             "reserved",
             id="jinja-s-own-argument",
