@@ -6,9 +6,17 @@ import sys
 import tempfile
 from pathlib import Path
 
-from services.cli.configuration import ConfigurationError, find, load, with_model_path
+from services.cli.configuration import (
+    Configuration,
+    ConfigurationError,
+    find,
+    load,
+    with_model_path,
+)
 from services.cli.keys_check import check_keys
 from services.cli.processes import plan
+
+CHECK_FAILED = 2
 
 
 def main(name: str, model_path: Path | None) -> int:
@@ -23,7 +31,6 @@ def main(name: str, model_path: Path | None) -> int:
     """
     try:
         configuration = with_model_path(load(find(name)), model_path)
-        check_keys(configuration)
         with tempfile.TemporaryDirectory(prefix="hotline-") as folder:
             plans = plan(configuration, Path(folder))
     except ConfigurationError as error:
@@ -31,4 +38,15 @@ def main(name: str, model_path: Path | None) -> int:
         return 1
     worker = next(planned for planned in plans if planned.role == "worker")  # all are alike
     command = [sys.executable, "-m", "services.cli", "worker", "--check"]
-    return subprocess.run(command, env={**os.environ, **worker.environment}, check=False).returncode
+    code = subprocess.run(command, env={**os.environ, **worker.environment}, check=False).returncode
+    return code if _has_keys(configuration) else CHECK_FAILED
+
+
+def _has_keys(configuration: Configuration) -> bool:
+    """Whether the gateway could start with its keys; one more line where it could not."""
+    try:
+        check_keys(configuration)
+    except ConfigurationError as error:
+        print(f"check keys: failed: {'; '.join(str(error).splitlines())}")
+        return False
+    return True

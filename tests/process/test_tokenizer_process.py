@@ -152,8 +152,9 @@ def test_wrong_settings_end_it_at_once_and_are_named(
 
 def test_a_folder_that_is_no_model_ends_the_start(address: str, tmp_path: Path) -> None:
     with running(address, HOTLINE_TOKENIZER_MODEL_PATH=str(tmp_path)) as process:
-        process.communicate(timeout=START_S)
-    assert process.returncode == 1
+        _, errors = process.communicate(timeout=START_S)
+    assert process.returncode == 2
+    assert "has no config.json" in errors
 
 
 def test_an_address_that_is_taken_ends_the_start() -> None:

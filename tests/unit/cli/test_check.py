@@ -48,7 +48,9 @@ def test_missing_devices_end_with_code_2_and_a_line_for_each_check(
         "check devices",
         "check model files",
         "check memory",
+        "check keys",  # this configuration wants a file of them
     ]
+    assert "hotline key add" in lines[-1]
     assert lines[1].startswith("check devices: failed: ")
 
 
