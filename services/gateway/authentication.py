@@ -53,4 +53,6 @@ def _bearer(authorization: Sequence[str]) -> str | None:
     scheme, _, text = authorization[0].strip().partition(" ")
     if len(authorization) > 1 or scheme.lower() != "bearer":
         raise UnauthenticatedError(_NO_KEY)
-    return text.strip() or None
+    return (
+        text.strip()
+    )  # "" too is something that was sent: a client whose variable is empty must hear of it

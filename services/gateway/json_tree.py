@@ -66,6 +66,8 @@ def shown(raw: msgspec.Raw) -> Any:
         return msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeError):  # a number that no double holds, or broken text
         return _beginning(raw)
+    except RecursionError:  # its type was wrong before its depth was met
+        return "<deeply nested>"
 
 
 def _beginning(raw: msgspec.Raw) -> str:

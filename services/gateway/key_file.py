@@ -1,6 +1,7 @@
 """The keys file on disk: read whole, checked, and replaced whole, so that a reader never sees half of it."""
 
 import fcntl
+import json
 import os
 import stat
 import tempfile
@@ -45,11 +46,30 @@ def read(path: Path) -> tuple[KeyDocument, list[str]]:
     warnings = []
     if mode & _OTHERS_READ:
         warnings.append(f"{path}: others may read names and owners (mode {mode:04o})")
+    twice = _name_that_stands_twice(data)
+    if twice is not None:
+        raise KeyFileError(f"{path}: {twice!r} stands twice in one object")
     try:
         return KeyDocument.model_validate_json(data), warnings
     except ValidationError as error:
         lines = "\n".join(f"{path}: {line}" for line in problems(error))
         raise KeyFileError(lines) from None
+
+
+def _name_that_stands_twice(data: bytes) -> str | None:
+    """In one object; a parser would take the last one, and a key that looks revoked would open."""
+    found: list[str] = []
+
+    def look(pairs: list[tuple[str, object]]) -> None:
+        names = [name for name, _ in pairs]
+        if len({*names}) < len(names):
+            found.extend(name for name in names if names.count(name) > 1)
+
+    try:
+        json.loads(data, object_pairs_hook=look)
+    except (ValueError, RecursionError):
+        return None  # no JSON at all, which is told elsewhere
+    return found[0] if found else None
 
 
 def _content(path: Path) -> tuple[bytes, int]:

@@ -70,7 +70,10 @@ class InvalidArgumentError(ServiceError):
     reason = Reason.INVALID_ARGUMENT
 
     def __init__(self, field: str, value: object, limit: str) -> None:
-        shown = repr(value)
+        try:
+            shown = repr(value)
+        except RecursionError:  # a parser in C goes deeper than repr does
+            shown = "<deeply nested>"
         if len(shown) > VALUE_LENGTH:
             shown = shown[:VALUE_LENGTH] + "…"
         super().__init__(

@@ -34,7 +34,7 @@ def who(authenticator: Authenticator, *sent: str) -> str:
 SENT = [
     pytest.param((), "refused", "anonymous", id="nothing"),
     pytest.param(("Bearer EMPTY",), "refused", "anonymous", id="placeholder"),
-    pytest.param(("Bearer ",), "refused", "anonymous", id="an empty token"),
+    pytest.param(("Bearer ",), "refused", "refused", id="an empty token"),
     pytest.param((f"Bearer {KEY}",), "acme", "acme", id="the key"),
     pytest.param((f"bearer {KEY}",), "acme", "acme", id="the scheme's case"),
     pytest.param((f"Bearer  {KEY} ",), "acme", "acme", id="spaces"),

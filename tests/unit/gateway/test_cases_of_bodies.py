@@ -219,3 +219,15 @@ def test_case_18_a_lone_surrogate_is_refused(field, text):
     with pytest.raises(InvalidArgumentError) as refused:
         generation(b"{" + field % text + b"}")
     assert "surrogates" in refused.value.metadata["limit"]
+
+
+@pytest.mark.parametrize("field", ["logit_bias", "tools", "guided_json", "stop"])
+def test_json_of_any_depth_is_a_refusal_and_no_fault_of_ours(field):
+    """Somewhere in between, the parser still takes what repr, or a second parse, does not."""
+    for depth in range(800, 1_010):
+        deep = f'["x",{"[" * depth}{"]" * depth}]'
+        with pytest.raises(InvalidArgumentError) as refused:
+            generation(
+                f'{{"messages":[{{"role":"user","content":"Hi"}}],"{field}":{deep}}}'.encode()
+            )
+        assert refused.value.field in (field, "body")

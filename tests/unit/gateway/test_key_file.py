@@ -137,6 +137,14 @@ SECOND = {**GOOD, "id": "ba9876543210"}
         pytest.param(document(GOOD)[:-9], "Invalid JSON", id="half"),
         pytest.param(b"\xff\xfe{}", "Invalid JSON", id="no UTF-8"),
         pytest.param("[]", "Input should be an object", id="list"),
+        pytest.param(
+            document(GOOD).replace('"id"', '"disabled": true, "disabled": false, "id"', 1),
+            "'disabled' stands twice in one object",
+            id="a name twice",
+        ),
+        pytest.param(
+            '{"version": 1, "keys": [], "keys": []}', "'keys' stands twice", id="all keys twice"
+        ),
         pytest.param(document(version=2), "version: Input should be 1", id="version"),
         pytest.param('{"keys": [], "kyes": []}', "kyes: Extra inputs", id="unknown key"),
         pytest.param(document(without("hash")), "keys[0].hash: Field required", id="no hash"),
