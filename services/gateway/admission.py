@@ -27,6 +27,12 @@ class Entry:
         self._admission, self.caller, self.size_bytes = admission, caller, size_bytes
         self._reserved: Seat | None = admission.take_seat(caller, size_bytes)
 
+    @property
+    def most_seats(self) -> float:
+        """Generations that a call of this caller could have at once if nobody else had any."""
+        limits = self._admission.limits
+        return min(limits.max_running + limits.max_waiting, self.caller.limits.max_concurrent)
+
     def seat(self) -> Seat:
         """A seat for one more generation of this call: first the one that it has. Raises as `Admission.enter` does."""
         seat, self._reserved = self._reserved, None

@@ -12,6 +12,7 @@ from grpc import aio
 from services.gateway import completion_wire
 from services.gateway.call_caller import caller_of
 from services.gateway.call_deadline import deadline_of
+from services.gateway.call_entry import entry_of_call
 from services.gateway.completion_request import CompletionRequest, read_prompts
 from services.gateway.completion_response import TextCompletionWriter
 from services.gateway.events import Finished, Text
@@ -24,6 +25,7 @@ from services.gateway.rest_body import BodyReader
 from services.gateway.settings import GatewaySettings
 from services.gateway.side_by_side import as_one
 from services.gateway.wire import new_generation_id
+from services.runtime.errors import InvalidArgumentError
 
 _Context: TypeAlias = "aio.ServicerContext[Any, Any]"
 _Bodies: TypeAlias = AsyncGenerator[httpbody_pb2.HttpBody, None]
@@ -49,6 +51,7 @@ class Completions:
         prompts = await self._bodies.work(
             len(request.data), partial(read_prompts, body.prompt, add_special_tokens)
         )
+        _check_seats(len(prompts))
         deadline_s = deadline_of(context, self._generation_timeout_s)
         first = completion_wire.generation_request(
             given, new_generation_id(), model, caller, deadline_s
@@ -70,6 +73,14 @@ class Completions:
             async with aclosing(bodies):
                 async for answer in bodies:
                     yield answer
+
+
+def _check_seats(count: int) -> None:
+    """Raises InvalidArgumentError for more prompts than can ever run together: to try again would not help."""
+    entry = entry_of_call()
+    if entry is not None and count > entry.most_seats:
+        limit = f"at most {entry.most_seats:g} prompts, the generations that this caller may have at once"
+        raise InvalidArgumentError("prompt", f"{count} prompts", limit)
 
 
 async def _streamed(events: _Events, writer: TextCompletionWriter, include_usage: bool) -> _Bodies:
