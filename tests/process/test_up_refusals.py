@@ -82,12 +82,13 @@ def test_a_port_in_use_is_named() -> None:
 
 @pytest.mark.slow
 def test_a_process_that_cannot_start_ends_it_all_with_the_end_of_its_log(tmp_path: Path) -> None:
-    (tmp_path / "empty").mkdir()
-    file = write(tmp_path, f"model: {{path: empty, name: m}}\n{ANONYMOUS}worker: {{engine: sim}}\n")
+    (tmp_path / "half").mkdir()
+    (tmp_path / "half" / "config.json").write_text("{}")
+    file = write(tmp_path, f"model: {{path: half, name: m}}\n{ANONYMOUS}worker: {{engine: sim}}\n")
     with running_up("--config", file, "--port", "0") as up:
         assert up.until_end() == 1
     assert "ended while starting. The end of " in up.text
-    assert "config.json" in up.text  # what is missing in the folder, from the log
+    assert "MODEL_PATH: " in up.text  # what is wrong with the folder, from the log
     assert "the logs stay in " in up.text
 
 
