@@ -11,3 +11,8 @@ def owner_salt(owner: str) -> str:
     bytes holds for every name.
     """
     return f"owner.{hashlib.sha256(owner.encode()).hexdigest()[:40]}"
+
+
+def session_salt(session_id: bytes, epoch: int) -> str:
+    """The salt of one session alone: `session.` and 40 hex digits. With each epoch another one: what was cached is not found again."""
+    return f"session.{hashlib.sha256(session_id + epoch.to_bytes(8, 'big')).hexdigest()[:40]}"

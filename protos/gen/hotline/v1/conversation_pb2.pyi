@@ -66,7 +66,9 @@ class ImagePart(_message.Message):
     url: _builtins.str
     """A "data:image/...;base64,..." URL. Any other scheme is refused: the server fetches nothing."""
     media_digest: _builtins.bytes
-    """SHA-256 (32 bytes) of encoded bytes sent earlier in the same session. UNIMPLEMENTED in this version."""
+    """SHA-256 (32 bytes) of encoded bytes sent earlier in the same session. INVALID_MEDIA where they are no longer kept:
+    send them again.
+    """
     def __init__(
         self,
         *,

@@ -439,10 +439,13 @@ class FinishedEvent(_message.Message):
     USAGE_FIELD_NUMBER: _builtins.int
     TIMINGS_FIELD_NUMBER: _builtins.int
     CHOICES_FIELD_NUMBER: _builtins.int
+    TURN_COMMITTED_FIELD_NUMBER: _builtins.int
     reason: Global___FinishReason.ValueType
     """Why, for choice 0 and for all choices without a reason of their own in `choices`."""
     stop_match: _builtins.str
     """The stop string that appeared, or the decimal id of the stop token; empty otherwise."""
+    turn_committed: _builtins.bool
+    """In a session: the turn is part of the history now. Not after TIME_LIMIT and CANCELLED: the session is as it was."""
     @_builtins.property
     def usage(self) -> Global___Usage:
         """Token counts."""
@@ -463,10 +466,11 @@ class FinishedEvent(_message.Message):
         usage: Global___Usage | None = ...,
         timings: Global___Timings | None = ...,
         choices: _abc.Iterable[Global___ChoiceFinish] | None = ...,
+        turn_committed: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["timings", b"timings", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["choices", b"choices", "reason", b"reason", "stop_match", b"stop_match", "timings", b"timings", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["choices", b"choices", "reason", b"reason", "stop_match", b"stop_match", "timings", b"timings", "turn_committed", b"turn_committed", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

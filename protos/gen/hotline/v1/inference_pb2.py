@@ -27,15 +27,15 @@ from hotline.v1 import generation_pb2 as hotline_dot_v1_dot_generation__pb2
 from hotline.v1 import sampling_pb2 as hotline_dot_v1_dot_sampling__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ahotline/v1/inference.proto\x12\nhotline.v1\x1a\x1dhotline/v1/conversation.proto\x1a\x1bhotline/v1/generation.proto\x1a\x19hotline/v1/sampling.proto\"@\n\x10\x44isconnectPolicy\x12\x10\n\x06\x63\x61ncel\x18\x01 \x01(\x08H\x00\x12\x10\n\x06keep_s\x18\x02 \x01(\rH\x00\x42\x08\n\x06policy\"\x1d\n\x0bTokenIdList\x12\x0e\n\x06values\x18\x01 \x03(\r\"\x89\x01\n\tRawPrompt\x12\x0e\n\x04text\x18\x01 \x01(\tH\x00\x12,\n\ttoken_ids\x18\x02 \x01(\x0b\x32\x17.hotline.v1.TokenIdListH\x00\x12\x1f\n\x12\x61\x64\x64_special_tokens\x18\x03 \x01(\x08H\x01\x88\x01\x01\x42\x06\n\x04kindB\x15\n\x13_add_special_tokens\"\xd0\x03\n\x0fGenerateRequest\x12\x15\n\rgeneration_id\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\r\n\x05model\x18\x03 \x01(\t\x12%\n\x08messages\x18\x04 \x03(\x0b\x32\x13.hotline.v1.Message\x12\x30\n\x08sampling\x18\x05 \x01(\x0b\x32\x1e.hotline.v1.SamplingParameters\x12)\n\x06render\x18\x06 \x01(\x0b\x32\x19.hotline.v1.RenderOptions\x12\x30\n\ndisconnect\x18\x07 \x01(\x0b\x32\x1c.hotline.v1.DisconnectPolicy\x12\x33\n\x0csession_busy\x18\x08 \x01(\x0e\x32\x1d.hotline.v1.SessionBusyPolicy\x12\x15\n\x08priority\x18\t \x01(\x05H\x00\x88\x01\x01\x12\"\n\x15heartbeat_interval_ms\x18\n \x01(\rH\x01\x88\x01\x01\x12\x0f\n\x07quality\x18\x0b \x01(\t\x12%\n\x06prompt\x18\x0c \x01(\x0b\x32\x15.hotline.v1.RawPromptB\x0b\n\t_priorityB\x18\n\x16_heartbeat_interval_ms\">\n\rResumeRequest\x12\x15\n\rgeneration_id\x18\x01 \x01(\t\x12\x16\n\x0e\x61\x66ter_sequence\x18\x02 \x01(\x04\"&\n\rCancelRequest\x12\x15\n\rgeneration_id\x18\x01 \x01(\t\"#\n\x0e\x43\x61ncelResponse\x12\x11\n\tcancelled\x18\x01 \x01(\x08\"u\n\x12\x43ountTokensRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12%\n\x08messages\x18\x02 \x03(\x0b\x32\x13.hotline.v1.Message\x12)\n\x06render\x18\x03 \x01(\x0b\x32\x19.hotline.v1.RenderOptions\"Z\n\x13\x43ountTokensResponse\x12\x15\n\rprompt_tokens\x18\x01 \x01(\r\x12\x14\n\x0cimage_tokens\x18\x02 \x01(\r\x12\x16\n\x0e\x63ontext_tokens\x18\x03 \x01(\r\"l\n\x13TokenizeTextRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x1c\n\x14parse_special_tokens\x18\x03 \x01(\x08\x12\x1a\n\x12\x61\x64\x64_special_tokens\x18\x04 \x01(\x08\"A\n\x14TokenizeTextResponse\x12\x11\n\ttoken_ids\x18\x01 \x03(\r\x12\x16\n\x0e\x63ontext_tokens\x18\x02 \x01(\r\"U\n\x14\x44\x65tokeniseIdsRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x11\n\ttoken_ids\x18\x02 \x03(\r\x12\x1b\n\x13skip_special_tokens\x18\x03 \x01(\x08\"%\n\x15\x44\x65tokeniseIdsResponse\x12\x0c\n\x04text\x18\x01 \x01(\t*v\n\x11SessionBusyPolicy\x12#\n\x1fSESSION_BUSY_POLICY_UNSPECIFIED\x10\x00\x12\x1e\n\x1aSESSION_BUSY_POLICY_REFUSE\x10\x01\x12\x1c\n\x18SESSION_BUSY_POLICY_WAIT\x10\x02\x32\xd1\x03\n\x10InferenceService\x12\x46\n\x08Generate\x12\x1b.hotline.v1.GenerateRequest\x1a\x1b.hotline.v1.GenerationEvent0\x01\x12\x42\n\x06Resume\x12\x19.hotline.v1.ResumeRequest\x1a\x1b.hotline.v1.GenerationEvent0\x01\x12?\n\x06\x43\x61ncel\x12\x19.hotline.v1.CancelRequest\x1a\x1a.hotline.v1.CancelResponse\x12N\n\x0b\x43ountTokens\x12\x1e.hotline.v1.CountTokensRequest\x1a\x1f.hotline.v1.CountTokensResponse\x12M\n\x08Tokenize\x12\x1f.hotline.v1.TokenizeTextRequest\x1a .hotline.v1.TokenizeTextResponse\x12Q\n\nDetokenise\x12 .hotline.v1.DetokeniseIdsRequest\x1a!.hotline.v1.DetokeniseIdsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ahotline/v1/inference.proto\x12\nhotline.v1\x1a\x1dhotline/v1/conversation.proto\x1a\x1bhotline/v1/generation.proto\x1a\x19hotline/v1/sampling.proto\"@\n\x10\x44isconnectPolicy\x12\x10\n\x06\x63\x61ncel\x18\x01 \x01(\x08H\x00\x12\x10\n\x06keep_s\x18\x02 \x01(\rH\x00\x42\x08\n\x06policy\"\x1d\n\x0bTokenIdList\x12\x0e\n\x06values\x18\x01 \x03(\r\"\x89\x01\n\tRawPrompt\x12\x0e\n\x04text\x18\x01 \x01(\tH\x00\x12,\n\ttoken_ids\x18\x02 \x01(\x0b\x32\x17.hotline.v1.TokenIdListH\x00\x12\x1f\n\x12\x61\x64\x64_special_tokens\x18\x03 \x01(\x08H\x01\x88\x01\x01\x42\x06\n\x04kindB\x15\n\x13_add_special_tokens\"\xd0\x03\n\x0fGenerateRequest\x12\x15\n\rgeneration_id\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\r\n\x05model\x18\x03 \x01(\t\x12%\n\x08messages\x18\x04 \x03(\x0b\x32\x13.hotline.v1.Message\x12\x30\n\x08sampling\x18\x05 \x01(\x0b\x32\x1e.hotline.v1.SamplingParameters\x12)\n\x06render\x18\x06 \x01(\x0b\x32\x19.hotline.v1.RenderOptions\x12\x30\n\ndisconnect\x18\x07 \x01(\x0b\x32\x1c.hotline.v1.DisconnectPolicy\x12\x33\n\x0csession_busy\x18\x08 \x01(\x0e\x32\x1d.hotline.v1.SessionBusyPolicy\x12\x15\n\x08priority\x18\t \x01(\x05H\x00\x88\x01\x01\x12\"\n\x15heartbeat_interval_ms\x18\n \x01(\rH\x01\x88\x01\x01\x12\x0f\n\x07quality\x18\x0b \x01(\t\x12%\n\x06prompt\x18\x0c \x01(\x0b\x32\x15.hotline.v1.RawPromptB\x0b\n\t_priorityB\x18\n\x16_heartbeat_interval_ms\"s\n\x14GeneratePacedRequest\x12/\n\x08generate\x18\x01 \x01(\x0b\x32\x1b.hotline.v1.GenerateRequestH\x00\x12\x11\n\x07\x63redits\x18\x02 \x01(\rH\x00\x12\x10\n\x06\x63\x61ncel\x18\x03 \x01(\x08H\x00\x42\x05\n\x03\x61\x63t\"|\n\rResumeRequest\x12\x15\n\rgeneration_id\x18\x01 \x01(\t\x12\x16\n\x0e\x61\x66ter_sequence\x18\x02 \x01(\x04\x12\"\n\x15heartbeat_interval_ms\x18\x03 \x01(\rH\x00\x88\x01\x01\x42\x18\n\x16_heartbeat_interval_ms\"&\n\rCancelRequest\x12\x15\n\rgeneration_id\x18\x01 \x01(\t\"#\n\x0e\x43\x61ncelResponse\x12\x11\n\tcancelled\x18\x01 \x01(\x08\"u\n\x12\x43ountTokensRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12%\n\x08messages\x18\x02 \x03(\x0b\x32\x13.hotline.v1.Message\x12)\n\x06render\x18\x03 \x01(\x0b\x32\x19.hotline.v1.RenderOptions\"Z\n\x13\x43ountTokensResponse\x12\x15\n\rprompt_tokens\x18\x01 \x01(\r\x12\x14\n\x0cimage_tokens\x18\x02 \x01(\r\x12\x16\n\x0e\x63ontext_tokens\x18\x03 \x01(\r\"l\n\x13TokenizeTextRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x1c\n\x14parse_special_tokens\x18\x03 \x01(\x08\x12\x1a\n\x12\x61\x64\x64_special_tokens\x18\x04 \x01(\x08\"A\n\x14TokenizeTextResponse\x12\x11\n\ttoken_ids\x18\x01 \x03(\r\x12\x16\n\x0e\x63ontext_tokens\x18\x02 \x01(\r\"U\n\x14\x44\x65tokeniseIdsRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x11\n\ttoken_ids\x18\x02 \x03(\r\x12\x1b\n\x13skip_special_tokens\x18\x03 \x01(\x08\"%\n\x15\x44\x65tokeniseIdsResponse\x12\x0c\n\x04text\x18\x01 \x01(\t*v\n\x11SessionBusyPolicy\x12#\n\x1fSESSION_BUSY_POLICY_UNSPECIFIED\x10\x00\x12\x1e\n\x1aSESSION_BUSY_POLICY_REFUSE\x10\x01\x12\x1c\n\x18SESSION_BUSY_POLICY_WAIT\x10\x02\x32\xa5\x04\n\x10InferenceService\x12\x46\n\x08Generate\x12\x1b.hotline.v1.GenerateRequest\x1a\x1b.hotline.v1.GenerationEvent0\x01\x12R\n\rGeneratePaced\x12 .hotline.v1.GeneratePacedRequest\x1a\x1b.hotline.v1.GenerationEvent(\x01\x30\x01\x12\x42\n\x06Resume\x12\x19.hotline.v1.ResumeRequest\x1a\x1b.hotline.v1.GenerationEvent0\x01\x12?\n\x06\x43\x61ncel\x12\x19.hotline.v1.CancelRequest\x1a\x1a.hotline.v1.CancelResponse\x12N\n\x0b\x43ountTokens\x12\x1e.hotline.v1.CountTokensRequest\x1a\x1f.hotline.v1.CountTokensResponse\x12M\n\x08Tokenize\x12\x1f.hotline.v1.TokenizeTextRequest\x1a .hotline.v1.TokenizeTextResponse\x12Q\n\nDetokenise\x12 .hotline.v1.DetokeniseIdsRequest\x1a!.hotline.v1.DetokeniseIdsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'hotline.v1.inference_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_SESSIONBUSYPOLICY']._serialized_start=1488
-  _globals['_SESSIONBUSYPOLICY']._serialized_end=1606
+  _globals['_SESSIONBUSYPOLICY']._serialized_start=1667
+  _globals['_SESSIONBUSYPOLICY']._serialized_end=1785
   _globals['_DISCONNECTPOLICY']._serialized_start=129
   _globals['_DISCONNECTPOLICY']._serialized_end=193
   _globals['_TOKENIDLIST']._serialized_start=195
@@ -44,24 +44,26 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_RAWPROMPT']._serialized_end=364
   _globals['_GENERATEREQUEST']._serialized_start=367
   _globals['_GENERATEREQUEST']._serialized_end=831
-  _globals['_RESUMEREQUEST']._serialized_start=833
-  _globals['_RESUMEREQUEST']._serialized_end=895
-  _globals['_CANCELREQUEST']._serialized_start=897
-  _globals['_CANCELREQUEST']._serialized_end=935
-  _globals['_CANCELRESPONSE']._serialized_start=937
-  _globals['_CANCELRESPONSE']._serialized_end=972
-  _globals['_COUNTTOKENSREQUEST']._serialized_start=974
-  _globals['_COUNTTOKENSREQUEST']._serialized_end=1091
-  _globals['_COUNTTOKENSRESPONSE']._serialized_start=1093
-  _globals['_COUNTTOKENSRESPONSE']._serialized_end=1183
-  _globals['_TOKENIZETEXTREQUEST']._serialized_start=1185
-  _globals['_TOKENIZETEXTREQUEST']._serialized_end=1293
-  _globals['_TOKENIZETEXTRESPONSE']._serialized_start=1295
-  _globals['_TOKENIZETEXTRESPONSE']._serialized_end=1360
-  _globals['_DETOKENISEIDSREQUEST']._serialized_start=1362
-  _globals['_DETOKENISEIDSREQUEST']._serialized_end=1447
-  _globals['_DETOKENISEIDSRESPONSE']._serialized_start=1449
-  _globals['_DETOKENISEIDSRESPONSE']._serialized_end=1486
-  _globals['_INFERENCESERVICE']._serialized_start=1609
-  _globals['_INFERENCESERVICE']._serialized_end=2074
+  _globals['_GENERATEPACEDREQUEST']._serialized_start=833
+  _globals['_GENERATEPACEDREQUEST']._serialized_end=948
+  _globals['_RESUMEREQUEST']._serialized_start=950
+  _globals['_RESUMEREQUEST']._serialized_end=1074
+  _globals['_CANCELREQUEST']._serialized_start=1076
+  _globals['_CANCELREQUEST']._serialized_end=1114
+  _globals['_CANCELRESPONSE']._serialized_start=1116
+  _globals['_CANCELRESPONSE']._serialized_end=1151
+  _globals['_COUNTTOKENSREQUEST']._serialized_start=1153
+  _globals['_COUNTTOKENSREQUEST']._serialized_end=1270
+  _globals['_COUNTTOKENSRESPONSE']._serialized_start=1272
+  _globals['_COUNTTOKENSRESPONSE']._serialized_end=1362
+  _globals['_TOKENIZETEXTREQUEST']._serialized_start=1364
+  _globals['_TOKENIZETEXTREQUEST']._serialized_end=1472
+  _globals['_TOKENIZETEXTRESPONSE']._serialized_start=1474
+  _globals['_TOKENIZETEXTRESPONSE']._serialized_end=1539
+  _globals['_DETOKENISEIDSREQUEST']._serialized_start=1541
+  _globals['_DETOKENISEIDSREQUEST']._serialized_end=1626
+  _globals['_DETOKENISEIDSRESPONSE']._serialized_start=1628
+  _globals['_DETOKENISEIDSRESPONSE']._serialized_end=1665
+  _globals['_INFERENCESERVICE']._serialized_start=1788
+  _globals['_INFERENCESERVICE']._serialized_end=2337
 # @@protoc_insertion_point(module_scope)

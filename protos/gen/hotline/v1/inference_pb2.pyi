@@ -56,7 +56,7 @@ class DisconnectPolicy(_message.Message):
     cancel: _builtins.bool
     """Cancel at once. Must be true when set."""
     keep_s: _builtins.int
-    """Keep it running and resumable for so many seconds, 1 to 600. UNIMPLEMENTED in this version: treated as cancel."""
+    """Keep it running and resumable for so many seconds after the last reader went, 1 to 600, at most as configured."""
     def __init__(
         self,
         *,
@@ -157,7 +157,9 @@ class GenerateRequest(_message.Message):
     generation_id: _builtins.str
     """1 to 128 characters of [A-Za-z0-9._:-], minted by the client, or empty: the server makes one."""
     session_id: _builtins.str
-    """A session of the caller, or empty. In a session `messages` holds only what is new. UNIMPLEMENTED in this version."""
+    """A session of the caller, or empty. In a session `messages` holds only what is new, there is no `prompt`, and one
+    choice. Unknown, expired and foreign ones are SESSION_NOT_FOUND.
+    """
     model: _builtins.str
     """A model name or alias; empty: the server's default model. Unknown: MODEL_NOT_FOUND."""
     session_busy: Global___SessionBusyPolicy.ValueType
@@ -165,7 +167,7 @@ class GenerateRequest(_message.Message):
     priority: _builtins.int
     """-100 (first) to 100 (last). Default 0."""
     heartbeat_interval_ms: _builtins.int
-    """A heartbeat when nothing was sent for so many milliseconds, 1,000 to 60,000. 0 or absent: none. Not sent in this version."""
+    """A heartbeat when nothing was sent for so many milliseconds, 1,000 to 60,000. 0 or absent: none."""
     quality: _builtins.str
     """A pool preference such as "fast" or "best"; unknown words are ignored. At most 32 bytes."""
     @_builtins.property
@@ -220,6 +222,42 @@ class GenerateRequest(_message.Message):
 Global___GenerateRequest: _TypeAlias = GenerateRequest  # noqa: Y015
 
 @_typing.final
+class GeneratePacedRequest(_message.Message):
+    """What a client that sets its own pace says."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GENERATE_FIELD_NUMBER: _builtins.int
+    CREDITS_FIELD_NUMBER: _builtins.int
+    CANCEL_FIELD_NUMBER: _builtins.int
+    credits: _builtins.int
+    """So many more events may be sent, 1 to 65,536; they add up to at most 1,048,576. What has no credit waits, is merged,
+    and is bounded as it is for a slow reader. The first event and the terminal one need none.
+    """
+    cancel: _builtins.bool
+    """Ends the generation with reason CANCELLED. Must be true when set."""
+    @_builtins.property
+    def generate(self) -> Global___GenerateRequest:
+        """The first message, and only it."""
+
+    def __init__(
+        self,
+        *,
+        generate: Global___GenerateRequest | None = ...,
+        credits: _builtins.int = ...,
+        cancel: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["act", b"act", "cancel", b"cancel", "credits", b"credits", "generate", b"generate"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["act", b"act", "cancel", b"cancel", "credits", b"credits", "generate", b"generate"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_act: _TypeAlias = _typing.Literal["generate", "credits", "cancel"]  # noqa: Y015
+    _WhichOneofArgType_act: _TypeAlias = _typing.Literal["act", b"act"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_act) -> _WhichOneofReturnType_act | None: ...
+
+Global___GeneratePacedRequest: _TypeAlias = GeneratePacedRequest  # noqa: Y015
+
+@_typing.final
 class ResumeRequest(_message.Message):
     """Which generation to resume, and from where."""
 
@@ -227,21 +265,27 @@ class ResumeRequest(_message.Message):
 
     GENERATION_ID_FIELD_NUMBER: _builtins.int
     AFTER_SEQUENCE_FIELD_NUMBER: _builtins.int
+    HEARTBEAT_INTERVAL_MS_FIELD_NUMBER: _builtins.int
     generation_id: _builtins.str
     """The generation; 1 to 128 characters."""
     after_sequence: _builtins.int
     """The last sequence number seen; 0: from the start."""
+    heartbeat_interval_ms: _builtins.int
+    """As in GenerateRequest."""
     def __init__(
         self,
         *,
         generation_id: _builtins.str = ...,
         after_sequence: _builtins.int = ...,
+        heartbeat_interval_ms: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_heartbeat_interval_ms", b"_heartbeat_interval_ms", "heartbeat_interval_ms", b"heartbeat_interval_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_sequence", b"after_sequence", "generation_id", b"generation_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_heartbeat_interval_ms", b"_heartbeat_interval_ms", "after_sequence", b"after_sequence", "generation_id", b"generation_id", "heartbeat_interval_ms", b"heartbeat_interval_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__heartbeat_interval_ms: _TypeAlias = _typing.Literal["heartbeat_interval_ms"]  # noqa: Y015
+    _WhichOneofArgType__heartbeat_interval_ms: _TypeAlias = _typing.Literal["_heartbeat_interval_ms", b"_heartbeat_interval_ms"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__heartbeat_interval_ms) -> _WhichOneofReturnType__heartbeat_interval_ms | None: ...
 
 Global___ResumeRequest: _TypeAlias = ResumeRequest  # noqa: Y015
 

@@ -42,6 +42,11 @@ class InferenceServiceStub:
                 request_serializer=hotline_dot_v1_dot_inference__pb2.GenerateRequest.SerializeToString,
                 response_deserializer=hotline_dot_v1_dot_generation__pb2.GenerationEvent.FromString,
                 _registered_method=True)
+        self.GeneratePaced = channel.stream_stream(
+                '/hotline.v1.InferenceService/GeneratePaced',
+                request_serializer=hotline_dot_v1_dot_inference__pb2.GeneratePacedRequest.SerializeToString,
+                response_deserializer=hotline_dot_v1_dot_generation__pb2.GenerationEvent.FromString,
+                _registered_method=True)
         self.Resume = channel.unary_stream(
                 '/hotline.v1.InferenceService/Resume',
                 request_serializer=hotline_dot_v1_dot_inference__pb2.ResumeRequest.SerializeToString,
@@ -76,15 +81,23 @@ class InferenceServiceServicer:
 
     def Generate(self, request, context):
         """Starts a generation and streams it: accepted first, exactly one terminal event last.
-        A generation id that runs already is joined, one that ended is replayed (later version; now one that runs is
-        GENERATION_CONFLICT, and one that ended may be used again).
+        The same request under a generation id that runs already joins it, under one that ended replays it, from the first
+        event on; another request under that id is GENERATION_CONFLICT.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GeneratePaced(self, request_iterator, context):
+        """Generate at the client's own pace: an event is sent for each credit.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Resume(self, request, context):
-        """Replays what came after a sequence number, then goes on. UNIMPLEMENTED in this version.
+        """Replays what came after a sequence number, then goes on. The first event is a heartbeat that tells the state.
+        GENERATION_NOT_FOUND for one that never was, or is the id of somebody else's; GENERATION_EXPIRED after the window.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -125,6 +138,11 @@ def add_InferenceServiceServicer_to_server(servicer, server):
             'Generate': grpc.unary_stream_rpc_method_handler(
                     servicer.Generate,
                     request_deserializer=hotline_dot_v1_dot_inference__pb2.GenerateRequest.FromString,
+                    response_serializer=hotline_dot_v1_dot_generation__pb2.GenerationEvent.SerializeToString,
+            ),
+            'GeneratePaced': grpc.stream_stream_rpc_method_handler(
+                    servicer.GeneratePaced,
+                    request_deserializer=hotline_dot_v1_dot_inference__pb2.GeneratePacedRequest.FromString,
                     response_serializer=hotline_dot_v1_dot_generation__pb2.GenerationEvent.SerializeToString,
             ),
             'Resume': grpc.unary_stream_rpc_method_handler(
@@ -181,6 +199,33 @@ class InferenceService:
             target,
             '/hotline.v1.InferenceService/Generate',
             hotline_dot_v1_dot_inference__pb2.GenerateRequest.SerializeToString,
+            hotline_dot_v1_dot_generation__pb2.GenerationEvent.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GeneratePaced(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/hotline.v1.InferenceService/GeneratePaced',
+            hotline_dot_v1_dot_inference__pb2.GeneratePacedRequest.SerializeToString,
             hotline_dot_v1_dot_generation__pb2.GenerationEvent.FromString,
             options,
             channel_credentials,

@@ -38,11 +38,15 @@ class InferenceServiceStub:
     def __new__(cls, channel: _aio.Channel) -> InferenceServiceAsyncStub: ...
     Generate: _grpc.UnaryStreamMultiCallable[_inference_pb2.GenerateRequest, _generation_pb2.GenerationEvent]
     """Starts a generation and streams it: accepted first, exactly one terminal event last.
-    A generation id that runs already is joined, one that ended is replayed (later version; now one that runs is
-    GENERATION_CONFLICT, and one that ended may be used again).
+    The same request under a generation id that runs already joins it, under one that ended replays it, from the first
+    event on; another request under that id is GENERATION_CONFLICT.
     """
+    GeneratePaced: _grpc.StreamStreamMultiCallable[_inference_pb2.GeneratePacedRequest, _generation_pb2.GenerationEvent]
+    """Generate at the client's own pace: an event is sent for each credit."""
     Resume: _grpc.UnaryStreamMultiCallable[_inference_pb2.ResumeRequest, _generation_pb2.GenerationEvent]
-    """Replays what came after a sequence number, then goes on. UNIMPLEMENTED in this version."""
+    """Replays what came after a sequence number, then goes on. The first event is a heartbeat that tells the state.
+    GENERATION_NOT_FOUND for one that never was, or is the id of somebody else's; GENERATION_EXPIRED after the window.
+    """
     Cancel: _grpc.UnaryUnaryMultiCallable[_inference_pb2.CancelRequest, _inference_pb2.CancelResponse]
     """Ends a generation of the caller; its stream ends with reason CANCELLED. Idempotent. Through any gateway where a
     worker has the generation; what still waits or is rendered in another gateway is not reached: end its call instead.
@@ -63,11 +67,15 @@ class InferenceServiceAsyncStub(InferenceServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     Generate: _aio.UnaryStreamMultiCallable[_inference_pb2.GenerateRequest, _generation_pb2.GenerationEvent]  # type: ignore[assignment]
     """Starts a generation and streams it: accepted first, exactly one terminal event last.
-    A generation id that runs already is joined, one that ended is replayed (later version; now one that runs is
-    GENERATION_CONFLICT, and one that ended may be used again).
+    The same request under a generation id that runs already joins it, under one that ended replays it, from the first
+    event on; another request under that id is GENERATION_CONFLICT.
     """
+    GeneratePaced: _aio.StreamStreamMultiCallable[_inference_pb2.GeneratePacedRequest, _generation_pb2.GenerationEvent]  # type: ignore[assignment]
+    """Generate at the client's own pace: an event is sent for each credit."""
     Resume: _aio.UnaryStreamMultiCallable[_inference_pb2.ResumeRequest, _generation_pb2.GenerationEvent]  # type: ignore[assignment]
-    """Replays what came after a sequence number, then goes on. UNIMPLEMENTED in this version."""
+    """Replays what came after a sequence number, then goes on. The first event is a heartbeat that tells the state.
+    GENERATION_NOT_FOUND for one that never was, or is the id of somebody else's; GENERATION_EXPIRED after the window.
+    """
     Cancel: _aio.UnaryUnaryMultiCallable[_inference_pb2.CancelRequest, _inference_pb2.CancelResponse]  # type: ignore[assignment]
     """Ends a generation of the caller; its stream ends with reason CANCELLED. Idempotent. Through any gateway where a
     worker has the generation; what still waits or is rendered in another gateway is not reached: end its call instead.
@@ -91,9 +99,17 @@ class InferenceServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_generation_pb2.GenerationEvent], _abc.AsyncIterator[_generation_pb2.GenerationEvent]]:
         """Starts a generation and streams it: accepted first, exactly one terminal event last.
-        A generation id that runs already is joined, one that ended is replayed (later version; now one that runs is
-        GENERATION_CONFLICT, and one that ended may be used again).
+        The same request under a generation id that runs already joins it, under one that ended replays it, from the first
+        event on; another request under that id is GENERATION_CONFLICT.
         """
+
+    @_abc_1.abstractmethod
+    def GeneratePaced(
+        self,
+        request_iterator: _MaybeAsyncIterator[_inference_pb2.GeneratePacedRequest],
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_generation_pb2.GenerationEvent], _abc.AsyncIterator[_generation_pb2.GenerationEvent]]:
+        """Generate at the client's own pace: an event is sent for each credit."""
 
     @_abc_1.abstractmethod
     def Resume(
@@ -101,7 +117,9 @@ class InferenceServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _inference_pb2.ResumeRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_generation_pb2.GenerationEvent], _abc.AsyncIterator[_generation_pb2.GenerationEvent]]:
-        """Replays what came after a sequence number, then goes on. UNIMPLEMENTED in this version."""
+        """Replays what came after a sequence number, then goes on. The first event is a heartbeat that tells the state.
+        GENERATION_NOT_FOUND for one that never was, or is the id of somebody else's; GENERATION_EXPIRED after the window.
+        """
 
     @_abc_1.abstractmethod
     def Cancel(

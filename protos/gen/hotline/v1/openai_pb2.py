@@ -26,7 +26,7 @@ from google.api import annotations_pb2 as google_dot_api_dot_annotations__pb2
 from google.api import httpbody_pb2 as google_dot_api_dot_httpbody__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17hotline/v1/openai.proto\x12\nhotline.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x19google/api/httpbody.proto\"\x19\n\x17ListOpenAIModelsRequest\"&\n\x15GetOpenAIModelRequest\x12\r\n\x05model\x18\x01 \x01(\t\"!\n\x10GetHealthRequest\x12\r\n\x05probe\x18\x01 \x01(\t\"\x1b\n\x19GetOpenAPIDocumentRequest\"E\n\x1dStreamGenerationEventsRequest\x12\x15\n\rgeneration_id\x18\x01 \x01(\t\x12\r\n\x05\x61\x66ter\x18\x02 \x01(\x04\x32\xfc\x07\n\rOpenAIService\x12\x65\n\x14\x43reateChatCompletion\x12\x14.google.api.HttpBody\x1a\x14.google.api.HttpBody\"\x1f\x82\xd3\xe4\x93\x02\x19\"\x14/v1/chat/completions:\x01*0\x01\x12\\\n\x10\x43reateCompletion\x12\x14.google.api.HttpBody\x1a\x14.google.api.HttpBody\"\x1a\x82\xd3\xe4\x93\x02\x14\"\x0f/v1/completions:\x01*0\x01\x12\x63\n\x10ListOpenAIModels\x12#.hotline.v1.ListOpenAIModelsRequest\x1a\x14.google.api.HttpBody\"\x12\x82\xd3\xe4\x93\x02\x0c\x12\n/v1/models0\x01\x12j\n\x0eGetOpenAIModel\x12!.hotline.v1.GetOpenAIModelRequest\x1a\x14.google.api.HttpBody\"\x1d\x82\xd3\xe4\x93\x02\x17\x12\x15/v1/models/{model=**}0\x01\x12g\n\tGetHealth\x12\x1c.hotline.v1.GetHealthRequest\x1a\x14.google.api.HttpBody\"$\x82\xd3\xe4\x93\x02\x1e\x12\x07/healthZ\x13\x12\x11/health/{probe=*}0\x01\x12k\n\x12\x43reateTokenization\x12\x14.google.api.HttpBody\x1a\x14.google.api.HttpBody\"\'\x82\xd3\xe4\x93\x02!\"\x0c/v1/tokenize:\x01*Z\x0e\"\t/tokenize:\x01*0\x01\x12q\n\x14\x43reateDetokenization\x12\x14.google.api.HttpBody\x1a\x14.google.api.HttpBody\"+\x82\xd3\xe4\x93\x02%\"\x0e/v1/detokenize:\x01*Z\x10\"\x0b/detokenize:\x01*0\x01\x12~\n\x12GetOpenAPIDocument\x12%.hotline.v1.GetOpenAPIDocumentRequest\x1a\x14.google.api.HttpBody\")\x82\xd3\xe4\x93\x02#\x12\r/openapi.jsonZ\x12\x12\x10/v1/openapi.json0\x01\x12\x8b\x01\n\x16StreamGenerationEvents\x12).hotline.v1.StreamGenerationEventsRequest\x1a\x14.google.api.HttpBody\".\x82\xd3\xe4\x93\x02(\x12&/v1/generations/{generation_id}/events0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17hotline/v1/openai.proto\x12\nhotline.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x19google/api/httpbody.proto\"\x19\n\x17ListOpenAIModelsRequest\"&\n\x15GetOpenAIModelRequest\x12\r\n\x05model\x18\x01 \x01(\t\"!\n\x10GetHealthRequest\x12\r\n\x05probe\x18\x01 \x01(\t\"\x1b\n\x19GetOpenAPIDocumentRequest\"E\n\x1dStreamGenerationEventsRequest\x12\x15\n\rgeneration_id\x18\x01 \x01(\t\x12\r\n\x05\x61\x66ter\x18\x02 \x01(\x04\"0\n\x17\x43\x61ncelGenerationRequest\x12\x15\n\rgeneration_id\x18\x01 \x01(\t\"9\n\x19ListSessionObjectsRequest\x12\r\n\x05limit\x18\x01 \x01(\r\x12\r\n\x05\x61\x66ter\x18\x02 \x01(\t\"-\n\x17GetSessionObjectRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\"0\n\x1a\x44\x65leteSessionObjectRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\"/\n\x19TouchSessionObjectRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t2\x94\x0e\n\rOpenAIService\x12\x65\n\x14\x43reateChatCompletion\x12\x14.google.api.HttpBody\x1a\x14.google.api.HttpBody\"\x1f\x82\xd3\xe4\x93\x02\x19\"\x14/v1/chat/completions:\x01*0\x01\x12\\\n\x10\x43reateCompletion\x12\x14.google.api.HttpBody\x1a\x14.google.api.HttpBody\"\x1a\x82\xd3\xe4\x93\x02\x14\"\x0f/v1/completions:\x01*0\x01\x12\x63\n\x10ListOpenAIModels\x12#.hotline.v1.ListOpenAIModelsRequest\x1a\x14.google.api.HttpBody\"\x12\x82\xd3\xe4\x93\x02\x0c\x12\n/v1/models0\x01\x12j\n\x0eGetOpenAIModel\x12!.hotline.v1.GetOpenAIModelRequest\x1a\x14.google.api.HttpBody\"\x1d\x82\xd3\xe4\x93\x02\x17\x12\x15/v1/models/{model=**}0\x01\x12g\n\tGetHealth\x12\x1c.hotline.v1.GetHealthRequest\x1a\x14.google.api.HttpBody\"$\x82\xd3\xe4\x93\x02\x1e\x12\x07/healthZ\x13\x12\x11/health/{probe=*}0\x01\x12k\n\x12\x43reateTokenization\x12\x14.google.api.HttpBody\x1a\x14.google.api.HttpBody\"\'\x82\xd3\xe4\x93\x02!\"\x0c/v1/tokenize:\x01*Z\x0e\"\t/tokenize:\x01*0\x01\x12q\n\x14\x43reateDetokenization\x12\x14.google.api.HttpBody\x1a\x14.google.api.HttpBody\"+\x82\xd3\xe4\x93\x02%\"\x0e/v1/detokenize:\x01*Z\x10\"\x0b/detokenize:\x01*0\x01\x12~\n\x12GetOpenAPIDocument\x12%.hotline.v1.GetOpenAPIDocumentRequest\x1a\x14.google.api.HttpBody\")\x82\xd3\xe4\x93\x02#\x12\r/openapi.jsonZ\x12\x12\x10/v1/openapi.json0\x01\x12\x8b\x01\n\x16StreamGenerationEvents\x12).hotline.v1.StreamGenerationEventsRequest\x1a\x14.google.api.HttpBody\".\x82\xd3\xe4\x93\x02(\x12&/v1/generations/{generation_id}/events0\x01\x12\x7f\n\x10\x43\x61ncelGeneration\x12#.hotline.v1.CancelGenerationRequest\x1a\x14.google.api.HttpBody\".\x82\xd3\xe4\x93\x02(\"&/v1/generations/{generation_id}/cancel0\x01\x12\\\n\x13\x43reateSessionObject\x12\x14.google.api.HttpBody\x1a\x14.google.api.HttpBody\"\x17\x82\xd3\xe4\x93\x02\x11\"\x0c/v1/sessions:\x01*0\x01\x12i\n\x12ListSessionObjects\x12%.hotline.v1.ListSessionObjectsRequest\x1a\x14.google.api.HttpBody\"\x14\x82\xd3\xe4\x93\x02\x0e\x12\x0c/v1/sessions0\x01\x12r\n\x10GetSessionObject\x12#.hotline.v1.GetSessionObjectRequest\x1a\x14.google.api.HttpBody\"!\x82\xd3\xe4\x93\x02\x1b\x12\x19/v1/sessions/{session_id}0\x01\x12x\n\x13\x44\x65leteSessionObject\x12&.hotline.v1.DeleteSessionObjectRequest\x1a\x14.google.api.HttpBody\"!\x82\xd3\xe4\x93\x02\x1b*\x19/v1/sessions/{session_id}0\x01\x12|\n\x12TouchSessionObject\x12%.hotline.v1.TouchSessionObjectRequest\x1a\x14.google.api.HttpBody\"\'\x82\xd3\xe4\x93\x02!\"\x1f/v1/sessions/{session_id}/touch0\x01\x12`\n\x12\x43learKeyValueCache\x12\x14.google.api.HttpBody\x1a\x14.google.api.HttpBody\"\x1c\x82\xd3\xe4\x93\x02\x16\"\x11/v1/kvcache/clear:\x01*0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -51,6 +51,20 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_OPENAISERVICE'].methods_by_name['GetOpenAPIDocument']._serialized_options = b'\202\323\344\223\002#\022\r/openapi.jsonZ\022\022\020/v1/openapi.json'
   _globals['_OPENAISERVICE'].methods_by_name['StreamGenerationEvents']._loaded_options = None
   _globals['_OPENAISERVICE'].methods_by_name['StreamGenerationEvents']._serialized_options = b'\202\323\344\223\002(\022&/v1/generations/{generation_id}/events'
+  _globals['_OPENAISERVICE'].methods_by_name['CancelGeneration']._loaded_options = None
+  _globals['_OPENAISERVICE'].methods_by_name['CancelGeneration']._serialized_options = b'\202\323\344\223\002(\"&/v1/generations/{generation_id}/cancel'
+  _globals['_OPENAISERVICE'].methods_by_name['CreateSessionObject']._loaded_options = None
+  _globals['_OPENAISERVICE'].methods_by_name['CreateSessionObject']._serialized_options = b'\202\323\344\223\002\021\"\014/v1/sessions:\001*'
+  _globals['_OPENAISERVICE'].methods_by_name['ListSessionObjects']._loaded_options = None
+  _globals['_OPENAISERVICE'].methods_by_name['ListSessionObjects']._serialized_options = b'\202\323\344\223\002\016\022\014/v1/sessions'
+  _globals['_OPENAISERVICE'].methods_by_name['GetSessionObject']._loaded_options = None
+  _globals['_OPENAISERVICE'].methods_by_name['GetSessionObject']._serialized_options = b'\202\323\344\223\002\033\022\031/v1/sessions/{session_id}'
+  _globals['_OPENAISERVICE'].methods_by_name['DeleteSessionObject']._loaded_options = None
+  _globals['_OPENAISERVICE'].methods_by_name['DeleteSessionObject']._serialized_options = b'\202\323\344\223\002\033*\031/v1/sessions/{session_id}'
+  _globals['_OPENAISERVICE'].methods_by_name['TouchSessionObject']._loaded_options = None
+  _globals['_OPENAISERVICE'].methods_by_name['TouchSessionObject']._serialized_options = b'\202\323\344\223\002!\"\037/v1/sessions/{session_id}/touch'
+  _globals['_OPENAISERVICE'].methods_by_name['ClearKeyValueCache']._loaded_options = None
+  _globals['_OPENAISERVICE'].methods_by_name['ClearKeyValueCache']._serialized_options = b'\202\323\344\223\002\026\"\021/v1/kvcache/clear:\001*'
   _globals['_LISTOPENAIMODELSREQUEST']._serialized_start=96
   _globals['_LISTOPENAIMODELSREQUEST']._serialized_end=121
   _globals['_GETOPENAIMODELREQUEST']._serialized_start=123
@@ -61,6 +75,16 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETOPENAPIDOCUMENTREQUEST']._serialized_end=225
   _globals['_STREAMGENERATIONEVENTSREQUEST']._serialized_start=227
   _globals['_STREAMGENERATIONEVENTSREQUEST']._serialized_end=296
-  _globals['_OPENAISERVICE']._serialized_start=299
-  _globals['_OPENAISERVICE']._serialized_end=1319
+  _globals['_CANCELGENERATIONREQUEST']._serialized_start=298
+  _globals['_CANCELGENERATIONREQUEST']._serialized_end=346
+  _globals['_LISTSESSIONOBJECTSREQUEST']._serialized_start=348
+  _globals['_LISTSESSIONOBJECTSREQUEST']._serialized_end=405
+  _globals['_GETSESSIONOBJECTREQUEST']._serialized_start=407
+  _globals['_GETSESSIONOBJECTREQUEST']._serialized_end=452
+  _globals['_DELETESESSIONOBJECTREQUEST']._serialized_start=454
+  _globals['_DELETESESSIONOBJECTREQUEST']._serialized_end=502
+  _globals['_TOUCHSESSIONOBJECTREQUEST']._serialized_start=504
+  _globals['_TOUCHSESSIONOBJECTREQUEST']._serialized_end=551
+  _globals['_OPENAISERVICE']._serialized_start=554
+  _globals['_OPENAISERVICE']._serialized_end=2366
 # @@protoc_insertion_point(module_scope)

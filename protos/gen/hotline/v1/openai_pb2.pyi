@@ -121,3 +121,117 @@ class StreamGenerationEventsRequest(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___StreamGenerationEventsRequest: _TypeAlias = StreamGenerationEventsRequest  # noqa: Y015
+
+@_typing.final
+class CancelGenerationRequest(_message.Message):
+    """What to cancel."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GENERATION_ID_FIELD_NUMBER: _builtins.int
+    generation_id: _builtins.str
+    """The generation; 1 to 128 characters."""
+    def __init__(
+        self,
+        *,
+        generation_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation_id", b"generation_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CancelGenerationRequest: _TypeAlias = CancelGenerationRequest  # noqa: Y015
+
+@_typing.final
+class ListSessionObjectsRequest(_message.Message):
+    """Which page of sessions."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LIMIT_FIELD_NUMBER: _builtins.int
+    AFTER_FIELD_NUMBER: _builtins.int
+    limit: _builtins.int
+    """1 to 1,000; 0: 100."""
+    after: _builtins.str
+    """The last id of the page before; empty: the first page."""
+    def __init__(
+        self,
+        *,
+        limit: _builtins.int = ...,
+        after: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "limit", b"limit"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListSessionObjectsRequest: _TypeAlias = ListSessionObjectsRequest  # noqa: Y015
+
+@_typing.final
+class GetSessionObjectRequest(_message.Message):
+    """Which session."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    """The session's id."""
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["session_id", b"session_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetSessionObjectRequest: _TypeAlias = GetSessionObjectRequest  # noqa: Y015
+
+@_typing.final
+class DeleteSessionObjectRequest(_message.Message):
+    """Which session to forget."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    """The session's id."""
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["session_id", b"session_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteSessionObjectRequest: _TypeAlias = DeleteSessionObjectRequest  # noqa: Y015
+
+@_typing.final
+class TouchSessionObjectRequest(_message.Message):
+    """Which session is still wanted."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    """The session's id."""
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["session_id", b"session_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TouchSessionObjectRequest: _TypeAlias = TouchSessionObjectRequest  # noqa: Y015

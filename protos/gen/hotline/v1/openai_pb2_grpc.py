@@ -81,6 +81,41 @@ class OpenAIServiceStub:
                 request_serializer=hotline_dot_v1_dot_openai__pb2.StreamGenerationEventsRequest.SerializeToString,
                 response_deserializer=google_dot_api_dot_httpbody__pb2.HttpBody.FromString,
                 _registered_method=True)
+        self.CancelGeneration = channel.unary_stream(
+                '/hotline.v1.OpenAIService/CancelGeneration',
+                request_serializer=hotline_dot_v1_dot_openai__pb2.CancelGenerationRequest.SerializeToString,
+                response_deserializer=google_dot_api_dot_httpbody__pb2.HttpBody.FromString,
+                _registered_method=True)
+        self.CreateSessionObject = channel.unary_stream(
+                '/hotline.v1.OpenAIService/CreateSessionObject',
+                request_serializer=google_dot_api_dot_httpbody__pb2.HttpBody.SerializeToString,
+                response_deserializer=google_dot_api_dot_httpbody__pb2.HttpBody.FromString,
+                _registered_method=True)
+        self.ListSessionObjects = channel.unary_stream(
+                '/hotline.v1.OpenAIService/ListSessionObjects',
+                request_serializer=hotline_dot_v1_dot_openai__pb2.ListSessionObjectsRequest.SerializeToString,
+                response_deserializer=google_dot_api_dot_httpbody__pb2.HttpBody.FromString,
+                _registered_method=True)
+        self.GetSessionObject = channel.unary_stream(
+                '/hotline.v1.OpenAIService/GetSessionObject',
+                request_serializer=hotline_dot_v1_dot_openai__pb2.GetSessionObjectRequest.SerializeToString,
+                response_deserializer=google_dot_api_dot_httpbody__pb2.HttpBody.FromString,
+                _registered_method=True)
+        self.DeleteSessionObject = channel.unary_stream(
+                '/hotline.v1.OpenAIService/DeleteSessionObject',
+                request_serializer=hotline_dot_v1_dot_openai__pb2.DeleteSessionObjectRequest.SerializeToString,
+                response_deserializer=google_dot_api_dot_httpbody__pb2.HttpBody.FromString,
+                _registered_method=True)
+        self.TouchSessionObject = channel.unary_stream(
+                '/hotline.v1.OpenAIService/TouchSessionObject',
+                request_serializer=hotline_dot_v1_dot_openai__pb2.TouchSessionObjectRequest.SerializeToString,
+                response_deserializer=google_dot_api_dot_httpbody__pb2.HttpBody.FromString,
+                _registered_method=True)
+        self.ClearKeyValueCache = channel.unary_stream(
+                '/hotline.v1.OpenAIService/ClearKeyValueCache',
+                request_serializer=google_dot_api_dot_httpbody__pb2.HttpBody.SerializeToString,
+                response_deserializer=google_dot_api_dot_httpbody__pb2.HttpBody.FromString,
+                _registered_method=True)
 
 
 class OpenAIServiceServicer:
@@ -144,7 +179,56 @@ class OpenAIServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def StreamGenerationEvents(self, request, context):
-        """GET /v1/generations/{generation_id}/events?after=N: resumes a stream. UNIMPLEMENTED in this version.
+        """GET /v1/generations/{generation_id}/events?after=N: resumes a stream of chat completion chunks, with `id:` lines.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CancelGeneration(self, request, context):
+        """POST /v1/generations/{generation_id}/cancel.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CreateSessionObject(self, request, context):
+        """POST /v1/sessions: opens a session.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListSessionObjects(self, request, context):
+        """GET /v1/sessions?limit=N&after=ID: the caller's sessions, newest first.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetSessionObject(self, request, context):
+        """GET /v1/sessions/{session_id}.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteSessionObject(self, request, context):
+        """DELETE /v1/sessions/{session_id}: forgets it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def TouchSessionObject(self, request, context):
+        """POST /v1/sessions/{session_id}/touch: restarts the idle TTL.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ClearKeyValueCache(self, request, context):
+        """POST /v1/kvcache/clear {"session_id": ..., "forget_history": false}: makes a session's KV cache unreachable.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -196,6 +280,41 @@ def add_OpenAIServiceServicer_to_server(servicer, server):
             'StreamGenerationEvents': grpc.unary_stream_rpc_method_handler(
                     servicer.StreamGenerationEvents,
                     request_deserializer=hotline_dot_v1_dot_openai__pb2.StreamGenerationEventsRequest.FromString,
+                    response_serializer=google_dot_api_dot_httpbody__pb2.HttpBody.SerializeToString,
+            ),
+            'CancelGeneration': grpc.unary_stream_rpc_method_handler(
+                    servicer.CancelGeneration,
+                    request_deserializer=hotline_dot_v1_dot_openai__pb2.CancelGenerationRequest.FromString,
+                    response_serializer=google_dot_api_dot_httpbody__pb2.HttpBody.SerializeToString,
+            ),
+            'CreateSessionObject': grpc.unary_stream_rpc_method_handler(
+                    servicer.CreateSessionObject,
+                    request_deserializer=google_dot_api_dot_httpbody__pb2.HttpBody.FromString,
+                    response_serializer=google_dot_api_dot_httpbody__pb2.HttpBody.SerializeToString,
+            ),
+            'ListSessionObjects': grpc.unary_stream_rpc_method_handler(
+                    servicer.ListSessionObjects,
+                    request_deserializer=hotline_dot_v1_dot_openai__pb2.ListSessionObjectsRequest.FromString,
+                    response_serializer=google_dot_api_dot_httpbody__pb2.HttpBody.SerializeToString,
+            ),
+            'GetSessionObject': grpc.unary_stream_rpc_method_handler(
+                    servicer.GetSessionObject,
+                    request_deserializer=hotline_dot_v1_dot_openai__pb2.GetSessionObjectRequest.FromString,
+                    response_serializer=google_dot_api_dot_httpbody__pb2.HttpBody.SerializeToString,
+            ),
+            'DeleteSessionObject': grpc.unary_stream_rpc_method_handler(
+                    servicer.DeleteSessionObject,
+                    request_deserializer=hotline_dot_v1_dot_openai__pb2.DeleteSessionObjectRequest.FromString,
+                    response_serializer=google_dot_api_dot_httpbody__pb2.HttpBody.SerializeToString,
+            ),
+            'TouchSessionObject': grpc.unary_stream_rpc_method_handler(
+                    servicer.TouchSessionObject,
+                    request_deserializer=hotline_dot_v1_dot_openai__pb2.TouchSessionObjectRequest.FromString,
+                    response_serializer=google_dot_api_dot_httpbody__pb2.HttpBody.SerializeToString,
+            ),
+            'ClearKeyValueCache': grpc.unary_stream_rpc_method_handler(
+                    servicer.ClearKeyValueCache,
+                    request_deserializer=google_dot_api_dot_httpbody__pb2.HttpBody.FromString,
                     response_serializer=google_dot_api_dot_httpbody__pb2.HttpBody.SerializeToString,
             ),
     }
@@ -442,6 +561,195 @@ class OpenAIService:
             target,
             '/hotline.v1.OpenAIService/StreamGenerationEvents',
             hotline_dot_v1_dot_openai__pb2.StreamGenerationEventsRequest.SerializeToString,
+            google_dot_api_dot_httpbody__pb2.HttpBody.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CancelGeneration(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/hotline.v1.OpenAIService/CancelGeneration',
+            hotline_dot_v1_dot_openai__pb2.CancelGenerationRequest.SerializeToString,
+            google_dot_api_dot_httpbody__pb2.HttpBody.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CreateSessionObject(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/hotline.v1.OpenAIService/CreateSessionObject',
+            google_dot_api_dot_httpbody__pb2.HttpBody.SerializeToString,
+            google_dot_api_dot_httpbody__pb2.HttpBody.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListSessionObjects(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/hotline.v1.OpenAIService/ListSessionObjects',
+            hotline_dot_v1_dot_openai__pb2.ListSessionObjectsRequest.SerializeToString,
+            google_dot_api_dot_httpbody__pb2.HttpBody.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetSessionObject(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/hotline.v1.OpenAIService/GetSessionObject',
+            hotline_dot_v1_dot_openai__pb2.GetSessionObjectRequest.SerializeToString,
+            google_dot_api_dot_httpbody__pb2.HttpBody.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteSessionObject(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/hotline.v1.OpenAIService/DeleteSessionObject',
+            hotline_dot_v1_dot_openai__pb2.DeleteSessionObjectRequest.SerializeToString,
+            google_dot_api_dot_httpbody__pb2.HttpBody.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def TouchSessionObject(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/hotline.v1.OpenAIService/TouchSessionObject',
+            hotline_dot_v1_dot_openai__pb2.TouchSessionObjectRequest.SerializeToString,
+            google_dot_api_dot_httpbody__pb2.HttpBody.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ClearKeyValueCache(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/hotline.v1.OpenAIService/ClearKeyValueCache',
+            google_dot_api_dot_httpbody__pb2.HttpBody.SerializeToString,
             google_dot_api_dot_httpbody__pb2.HttpBody.FromString,
             options,
             channel_credentials,

@@ -53,7 +53,21 @@ class OpenAIServiceStub:
     GetOpenAPIDocument: _grpc.UnaryStreamMultiCallable[_openai_pb2.GetOpenAPIDocumentRequest, _httpbody_pb2.HttpBody]
     """GET /openapi.json, /v1/openapi.json: this surface as an OpenAPI 3.1 document."""
     StreamGenerationEvents: _grpc.UnaryStreamMultiCallable[_openai_pb2.StreamGenerationEventsRequest, _httpbody_pb2.HttpBody]
-    """GET /v1/generations/{generation_id}/events?after=N: resumes a stream. UNIMPLEMENTED in this version."""
+    """GET /v1/generations/{generation_id}/events?after=N: resumes a stream of chat completion chunks, with `id:` lines."""
+    CancelGeneration: _grpc.UnaryStreamMultiCallable[_openai_pb2.CancelGenerationRequest, _httpbody_pb2.HttpBody]
+    """POST /v1/generations/{generation_id}/cancel."""
+    CreateSessionObject: _grpc.UnaryStreamMultiCallable[_httpbody_pb2.HttpBody, _httpbody_pb2.HttpBody]
+    """POST /v1/sessions: opens a session."""
+    ListSessionObjects: _grpc.UnaryStreamMultiCallable[_openai_pb2.ListSessionObjectsRequest, _httpbody_pb2.HttpBody]
+    """GET /v1/sessions?limit=N&after=ID: the caller's sessions, newest first."""
+    GetSessionObject: _grpc.UnaryStreamMultiCallable[_openai_pb2.GetSessionObjectRequest, _httpbody_pb2.HttpBody]
+    """GET /v1/sessions/{session_id}."""
+    DeleteSessionObject: _grpc.UnaryStreamMultiCallable[_openai_pb2.DeleteSessionObjectRequest, _httpbody_pb2.HttpBody]
+    """DELETE /v1/sessions/{session_id}: forgets it."""
+    TouchSessionObject: _grpc.UnaryStreamMultiCallable[_openai_pb2.TouchSessionObjectRequest, _httpbody_pb2.HttpBody]
+    """POST /v1/sessions/{session_id}/touch: restarts the idle TTL."""
+    ClearKeyValueCache: _grpc.UnaryStreamMultiCallable[_httpbody_pb2.HttpBody, _httpbody_pb2.HttpBody]
+    """POST /v1/kvcache/clear {"session_id": ..., "forget_history": false}: makes a session's KV cache unreachable."""
 
 @_typing.type_check_only
 class OpenAIServiceAsyncStub(OpenAIServiceStub):
@@ -77,7 +91,21 @@ class OpenAIServiceAsyncStub(OpenAIServiceStub):
     GetOpenAPIDocument: _aio.UnaryStreamMultiCallable[_openai_pb2.GetOpenAPIDocumentRequest, _httpbody_pb2.HttpBody]  # type: ignore[assignment]
     """GET /openapi.json, /v1/openapi.json: this surface as an OpenAPI 3.1 document."""
     StreamGenerationEvents: _aio.UnaryStreamMultiCallable[_openai_pb2.StreamGenerationEventsRequest, _httpbody_pb2.HttpBody]  # type: ignore[assignment]
-    """GET /v1/generations/{generation_id}/events?after=N: resumes a stream. UNIMPLEMENTED in this version."""
+    """GET /v1/generations/{generation_id}/events?after=N: resumes a stream of chat completion chunks, with `id:` lines."""
+    CancelGeneration: _aio.UnaryStreamMultiCallable[_openai_pb2.CancelGenerationRequest, _httpbody_pb2.HttpBody]  # type: ignore[assignment]
+    """POST /v1/generations/{generation_id}/cancel."""
+    CreateSessionObject: _aio.UnaryStreamMultiCallable[_httpbody_pb2.HttpBody, _httpbody_pb2.HttpBody]  # type: ignore[assignment]
+    """POST /v1/sessions: opens a session."""
+    ListSessionObjects: _aio.UnaryStreamMultiCallable[_openai_pb2.ListSessionObjectsRequest, _httpbody_pb2.HttpBody]  # type: ignore[assignment]
+    """GET /v1/sessions?limit=N&after=ID: the caller's sessions, newest first."""
+    GetSessionObject: _aio.UnaryStreamMultiCallable[_openai_pb2.GetSessionObjectRequest, _httpbody_pb2.HttpBody]  # type: ignore[assignment]
+    """GET /v1/sessions/{session_id}."""
+    DeleteSessionObject: _aio.UnaryStreamMultiCallable[_openai_pb2.DeleteSessionObjectRequest, _httpbody_pb2.HttpBody]  # type: ignore[assignment]
+    """DELETE /v1/sessions/{session_id}: forgets it."""
+    TouchSessionObject: _aio.UnaryStreamMultiCallable[_openai_pb2.TouchSessionObjectRequest, _httpbody_pb2.HttpBody]  # type: ignore[assignment]
+    """POST /v1/sessions/{session_id}/touch: restarts the idle TTL."""
+    ClearKeyValueCache: _aio.UnaryStreamMultiCallable[_httpbody_pb2.HttpBody, _httpbody_pb2.HttpBody]  # type: ignore[assignment]
+    """POST /v1/kvcache/clear {"session_id": ..., "forget_history": false}: makes a session's KV cache unreachable."""
 
 class OpenAIServiceServicer(metaclass=_abc_1.ABCMeta):
     """REST routes. The HTTP status, where it is not 200, travels as initial metadata `x-http-status`."""
@@ -152,6 +180,62 @@ class OpenAIServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _openai_pb2.StreamGenerationEventsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_httpbody_pb2.HttpBody], _abc.AsyncIterator[_httpbody_pb2.HttpBody]]:
-        """GET /v1/generations/{generation_id}/events?after=N: resumes a stream. UNIMPLEMENTED in this version."""
+        """GET /v1/generations/{generation_id}/events?after=N: resumes a stream of chat completion chunks, with `id:` lines."""
+
+    @_abc_1.abstractmethod
+    def CancelGeneration(
+        self,
+        request: _openai_pb2.CancelGenerationRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_httpbody_pb2.HttpBody], _abc.AsyncIterator[_httpbody_pb2.HttpBody]]:
+        """POST /v1/generations/{generation_id}/cancel."""
+
+    @_abc_1.abstractmethod
+    def CreateSessionObject(
+        self,
+        request: _httpbody_pb2.HttpBody,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_httpbody_pb2.HttpBody], _abc.AsyncIterator[_httpbody_pb2.HttpBody]]:
+        """POST /v1/sessions: opens a session."""
+
+    @_abc_1.abstractmethod
+    def ListSessionObjects(
+        self,
+        request: _openai_pb2.ListSessionObjectsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_httpbody_pb2.HttpBody], _abc.AsyncIterator[_httpbody_pb2.HttpBody]]:
+        """GET /v1/sessions?limit=N&after=ID: the caller's sessions, newest first."""
+
+    @_abc_1.abstractmethod
+    def GetSessionObject(
+        self,
+        request: _openai_pb2.GetSessionObjectRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_httpbody_pb2.HttpBody], _abc.AsyncIterator[_httpbody_pb2.HttpBody]]:
+        """GET /v1/sessions/{session_id}."""
+
+    @_abc_1.abstractmethod
+    def DeleteSessionObject(
+        self,
+        request: _openai_pb2.DeleteSessionObjectRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_httpbody_pb2.HttpBody], _abc.AsyncIterator[_httpbody_pb2.HttpBody]]:
+        """DELETE /v1/sessions/{session_id}: forgets it."""
+
+    @_abc_1.abstractmethod
+    def TouchSessionObject(
+        self,
+        request: _openai_pb2.TouchSessionObjectRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_httpbody_pb2.HttpBody], _abc.AsyncIterator[_httpbody_pb2.HttpBody]]:
+        """POST /v1/sessions/{session_id}/touch: restarts the idle TTL."""
+
+    @_abc_1.abstractmethod
+    def ClearKeyValueCache(
+        self,
+        request: _httpbody_pb2.HttpBody,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_httpbody_pb2.HttpBody], _abc.AsyncIterator[_httpbody_pb2.HttpBody]]:
+        """POST /v1/kvcache/clear {"session_id": ..., "forget_history": false}: makes a session's KV cache unreachable."""
 
 def add_OpenAIServiceServicer_to_server(servicer: OpenAIServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

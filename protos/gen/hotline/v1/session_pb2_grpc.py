@@ -27,7 +27,6 @@ if _version_not_supported:
 
 class SessionServiceStub:
     """Sessions of the calling owner. An id of somebody else answers exactly as one that never was: SESSION_NOT_FOUND.
-    Every RPC is UNIMPLEMENTED in this version.
     """
 
     def __init__(self, channel):
@@ -70,7 +69,6 @@ class SessionServiceStub:
 
 class SessionServiceServicer:
     """Sessions of the calling owner. An id of somebody else answers exactly as one that never was: SESSION_NOT_FOUND.
-    Every RPC is UNIMPLEMENTED in this version.
     """
 
     def CreateSession(self, request, context):
@@ -158,7 +156,6 @@ def add_SessionServiceServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class SessionService:
     """Sessions of the calling owner. An id of somebody else answers exactly as one that never was: SESSION_NOT_FOUND.
-    Every RPC is UNIMPLEMENTED in this version.
     """
 
     @staticmethod

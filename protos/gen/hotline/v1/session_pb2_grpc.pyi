@@ -27,9 +27,7 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class SessionServiceStub:
-    """Sessions of the calling owner. An id of somebody else answers exactly as one that never was: SESSION_NOT_FOUND.
-    Every RPC is UNIMPLEMENTED in this version.
-    """
+    """Sessions of the calling owner. An id of somebody else answers exactly as one that never was: SESSION_NOT_FOUND."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
@@ -50,9 +48,7 @@ class SessionServiceStub:
 
 @_typing.type_check_only
 class SessionServiceAsyncStub(SessionServiceStub):
-    """Sessions of the calling owner. An id of somebody else answers exactly as one that never was: SESSION_NOT_FOUND.
-    Every RPC is UNIMPLEMENTED in this version.
-    """
+    """Sessions of the calling owner. An id of somebody else answers exactly as one that never was: SESSION_NOT_FOUND."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     CreateSession: _aio.UnaryUnaryMultiCallable[_session_pb2.CreateSessionRequest, _session_pb2.CreateSessionResponse]  # type: ignore[assignment]
@@ -69,9 +65,7 @@ class SessionServiceAsyncStub(SessionServiceStub):
     """Forgets the session. Idempotent."""
 
 class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Sessions of the calling owner. An id of somebody else answers exactly as one that never was: SESSION_NOT_FOUND.
-    Every RPC is UNIMPLEMENTED in this version.
-    """
+    """Sessions of the calling owner. An id of somebody else answers exactly as one that never was: SESSION_NOT_FOUND."""
 
     @_abc_1.abstractmethod
     def CreateSession(

@@ -55,6 +55,7 @@ class RenderRequest(_message.Message):
 
     MESSAGES_FIELD_NUMBER: _builtins.int
     OPTIONS_FIELD_NUMBER: _builtins.int
+    CONTINUATION_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[_conversation_pb2.Message]:
         """The conversation; 1 to 1,024 messages."""
@@ -63,19 +64,52 @@ class RenderRequest(_message.Message):
     def options(self) -> _conversation_pb2.RenderOptions:
         """How."""
 
+    @_builtins.property
+    def continuation(self) -> Global___Continuation:
+        """Set: `messages` go on after an answer of the model's, and only what follows it is rendered."""
+
     def __init__(
         self,
         *,
         messages: _abc.Iterable[_conversation_pb2.Message] | None = ...,
         options: _conversation_pb2.RenderOptions | None = ...,
+        continuation: Global___Continuation | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["continuation", b"continuation", "options", b"options"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["messages", b"messages", "options", b"options"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["continuation", b"continuation", "messages", b"messages", "options", b"options"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RenderRequest: _TypeAlias = RenderRequest  # noqa: Y015
+
+@_typing.final
+class Continuation(_message.Message):
+    """The answer that messages go on after."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ANSWER_TOKEN_IDS_FIELD_NUMBER: _builtins.int
+    STOP_MATCH_FIELD_NUMBER: _builtins.int
+    stop_match: _builtins.str
+    """The stop string of the request that ended its text; empty: none did."""
+    @_builtins.property
+    def answer_token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """The answer's ids as they were sampled, its end included; at least 1."""
+
+    def __init__(
+        self,
+        *,
+        answer_token_ids: _abc.Iterable[_builtins.int] | None = ...,
+        stop_match: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer_token_ids", b"answer_token_ids", "stop_match", b"stop_match"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Continuation: _TypeAlias = Continuation  # noqa: Y015
 
 @_typing.final
 class RenderResponse(_message.Message):
@@ -86,8 +120,23 @@ class RenderResponse(_message.Message):
     TOKEN_IDS_FIELD_NUMBER: _builtins.int
     FEATURES_FIELD_NUMBER: _builtins.int
     THINKING_CLOSED_FIELD_NUMBER: _builtins.int
+    ANSWER_TOKEN_COUNT_FIELD_NUMBER: _builtins.int
+    WHOLE_NEEDED_FIELD_NUMBER: _builtins.int
+    ANSWER_PREFIX_FIELD_NUMBER: _builtins.int
     thinking_closed: _builtins.bool
     """true: the prompt ends inside the answer (the thought is closed or switched off), so the output is answer only."""
+    answer_token_count: _builtins.int
+    """With a continuation: so many of its answer's ids stay in front of `token_ids`. Ids of its end are left out where the
+    model's template, or the configuration (`history_end_tags`), says so; from a stop string on they always are.
+    """
+    whole_needed: _builtins.bool
+    """With a continuation: this model's template cannot go on after an answer without rendering what came before (it
+    treats earlier turns otherwise than later ones, or does not part them by control tokens). Nothing was rendered.
+    """
+    answer_prefix: _builtins.str
+    """What the prompt's end already says in the model's name, such as a thought that is switched off: a conversation that
+    has this answer's text behind it as an assistant message is rendered to the same prompt. Empty mostly.
+    """
     @_builtins.property
     def token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """The prompt, generation prompt included."""
@@ -102,10 +151,13 @@ class RenderResponse(_message.Message):
         token_ids: _abc.Iterable[_builtins.int] | None = ...,
         features: _abc.Iterable[_feature_pb2.FeaturePlacement] | None = ...,
         thinking_closed: _builtins.bool = ...,
+        answer_token_count: _builtins.int = ...,
+        whole_needed: _builtins.bool = ...,
+        answer_prefix: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["features", b"features", "thinking_closed", b"thinking_closed", "token_ids", b"token_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer_prefix", b"answer_prefix", "answer_token_count", b"answer_token_count", "features", b"features", "thinking_closed", b"thinking_closed", "token_ids", b"token_ids", "whole_needed", b"whole_needed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,1 @@
+"""Conversations that the gateway keeps: records, their stores, their turns."""
