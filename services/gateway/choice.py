@@ -68,7 +68,7 @@ class Choice:
             worker_end.reason is Finish.STOP_SEQUENCE and worker_end.stop_token_id is not None
         )
         match = str(worker_end.stop_token_id) if by_token else ""
-        return ChoiceEnd(self.index, worker_end.reason, match)
+        return ChoiceEnd(self.index, worker_end.reason, match, by_token)
 
     def close(self) -> None:
         """Forget the text stream. Idempotent."""

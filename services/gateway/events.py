@@ -77,6 +77,8 @@ class Accepted:
     model: str
     prompt_tokens: int
     queue_position: int
+    session_id: str = ""
+    """As clients see it; empty: no session."""
 
 
 @dataclass(frozen=True)
@@ -134,6 +136,8 @@ class ChoiceEnd:
     choice_index: int
     reason: Finish
     stop_match: str = ""
+    by_token: bool = False
+    """A stop token of the request ended it: `stop_match` is its decimal id."""
 
 
 @dataclass(frozen=True)
@@ -143,6 +147,8 @@ class Finished:
     choices: Sequence[ChoiceEnd]
     usage: Usage
     timings: Timings
+    turn_committed: bool = False
+    """It is part of its session's history."""
 
     @property
     def timed_out_unheard(self) -> bool:

@@ -1,8 +1,9 @@
 """One generation's way through the system: render, place, relay ids to text, end exactly once."""
 
 import asyncio
+from array import array
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from functools import partial
 
 from services.gateway.choice import Choice
@@ -33,18 +34,20 @@ from services.gateway.interfaces import (
 from services.gateway.mailbox import Mailbox
 from services.gateway.marks import Marks
 from services.gateway.observer import EventSink, ignore
+from services.gateway.prompt_room import answer_room
 from services.gateway.raw_prompt import as_written
+from services.gateway.renderers import Renderers
 from services.gateway.rendering import Rendering
 from services.gateway.seat import Seat
+from services.gateway.session_interfaces import PromptRendering
+from services.gateway.time_limit import TimeLimit
 from services.runtime.errors import (
     CancelledByPeerError,
-    ContextLengthError,
     DeadlineExceededError,
     EngineDeadError,
     FeaturesMissingError,
     GenerationConflictError,
     InternalError,
-    InvalidArgumentError,
     OverloadedError,
     ServiceError,
     UnavailableError,
@@ -52,10 +55,6 @@ from services.runtime.errors import (
 from services.runtime.logs import get_logger
 
 _log = get_logger()
-
-DEADLINE_MARGIN_S = 0.1
-"""A generation ends so long before its deadline, so that the terminal event still arrives."""
-
 
 _MOVABLE = (OverloadedError, UnavailableError, EngineDeadError)
 """Failures of one worker, which another worker need not have."""
@@ -74,8 +73,14 @@ class Generation:
         observe: EventSink = ignore,
     ) -> None:
         self.request = request
-        self._placement, self._seat, self._clock = placement, seat, clock
-        self._rendering = Rendering(request, placement, clock, render_timeout_s)
+        self._placement, self._seat = placement, seat
+        self._limit = TimeLimit(request.deadline_s, clock)
+        renderers = Renderers(placement, request.model, clock)
+        self._rendering: PromptRendering = (
+            Rendering(request, renderers, clock, render_timeout_s)
+            if request.turn is None
+            else request.turn.rendering(renderers, clock, render_timeout_s)
+        )
         self.mailbox = Mailbox(observe)
         """The events, for one reader."""
         self._choices: list[Choice] = []
@@ -85,7 +90,9 @@ class Generation:
         self._begun = False
         self._prompt_tokens = self._cached_tokens = 0
         self._marks = Marks(clock)
-        self._accepted = False
+        self._accepted = self._committed = False
+        self._answer_ids = array("I")
+        self._worker = ""
 
     async def run(self) -> None:
         """Live from admission to the terminal event, which is always put, whatever happens.
@@ -93,8 +100,8 @@ class Generation:
         Cancelling the task ends the generation with reason CANCELLED and the text so far.
         """
         try:
-            async with asyncio.timeout(self._patience_s()):
-                await self._admitted()
+            async with asyncio.timeout(self._limit.patience_s()):
+                await self._run()
         except ServiceError as error:
             request = self.request
             written = renamed(as_written(error, request.prompt), request.field_names)
@@ -113,7 +120,17 @@ class Generation:
             for choice in self._choices:
                 choice.close()
 
-    async def _admitted(self) -> None:
+    async def _run(self) -> None:
+        turn = self.request.turn
+        # Not held any more when the client hears of the end: its next turn may come at once.
+        async with nullcontext() if turn is None else turn.hold():
+            end = await self._admitted()
+            if turn is not None and not end.timed_out_unheard:
+                ids = self._answer_ids[: self._choices[0].completion_tokens]
+                self._committed = await turn.commit(end.choices[0], ids, self._worker)
+        self.mailbox.put(self._timed_out() if end.timed_out_unheard else self._finished())
+
+    async def _admitted(self) -> Finished:
         try:
             failure = await self._placed()
         finally:
@@ -125,40 +142,30 @@ class Generation:
             raise conflict(self.request.generation_id)
         if failure is not None:
             raise failure
-        end = self._finished()
-        self.mailbox.put(self._timed_out() if end.timed_out_unheard else end)
+        return self._finished()
 
     async def _placed(self) -> ServiceError | None:
         """Wait for a place and run there; returns what failed on a worker, None where all went well."""
         async with self._seat.place(self.request) as ahead:
             self._marks.mark("admitted")
-            rendered = await self._rendering.render()
-            self._prompt_tokens = len(rendered.token_ids)
-            with self._placement.worker(self.request.model) as worker:
-                room = self._room(worker, rendered)
+            self._take_prompt(await self._rendering.render())
+            turn, model = self.request.turn, self.request.model
+            with self._placement.worker(model, prefer=turn.worker if turn else "") as worker:
+                room = answer_room(worker, self._rendered, self.request.max_tokens)
                 self._seat.rendered(self.request, self._prompt_tokens, room)
-                self._open_texts(rendered)
+                self._open_texts()
                 self._accept(ahead)
-                failure = await self._attempt(worker, rendered)
+                failure = await self._attempt(worker)
             if isinstance(failure, _MOVABLE) and not self._begun:
-                failure = await self._elsewhere(worker, rendered, failure)
+                failure = await self._elsewhere(worker, failure)
             return failure
 
-    def _room(self, worker: Worker, rendered: Rendered) -> int:
-        """Tokens that the answer may have at most. Raises where the prompt does not fit."""
-        room = worker.context_tokens - self._prompt_tokens
-        if room < 1:
-            raise ContextLengthError(self._prompt_tokens, worker.context_tokens)
-        image_count, limit = len(rendered.feature_digests), worker.max_images
-        if image_count > limit:
-            raise InvalidArgumentError(
-                "messages", f"{image_count} images", f"at most {limit} images in one prompt"
-            )
-        return min(room, self.request.max_tokens or room)
+    def _take_prompt(self, rendered: Rendered) -> None:
+        self._rendered, self._prompt_tokens = rendered, len(rendered.token_ids)
 
-    def _open_texts(self, rendered: Rendered) -> None:
+    def _open_texts(self) -> None:
         request = self.request
-        options = request.text_options(rendered.thinking_closed)
+        options = request.text_options(self._rendered.thinking_closed)
         self._choices = [Choice(index, self) for index in range(request.choice_count)]
         for choice in self._choices:
             choice.stream = self._placement.open_text(
@@ -167,11 +174,12 @@ class Generation:
 
     def _accept(self, ahead: int) -> None:
         request, self._accepted = self.request, True
-        self.mailbox.put(Accepted(request.generation_id, request.model, self._prompt_tokens, ahead))
+        session = "" if request.turn is None else request.turn.session_name
+        self.mailbox.put(
+            Accepted(request.generation_id, request.model, self._prompt_tokens, ahead, session)
+        )
 
-    async def _elsewhere(
-        self, refusing: Worker, rendered: Rendered, failure: ServiceError
-    ) -> ServiceError | None:
+    async def _elsewhere(self, refusing: Worker, failure: ServiceError) -> ServiceError | None:
         """Try one other worker, where there is one; its failure, or the first one's where there is none."""
         with ExitStack() as stack:
             try:
@@ -186,34 +194,31 @@ class Generation:
                 reason=failure.reason.value,
                 worker=worker.name,
             )
-            return await self._attempt(worker, rendered)
+            return await self._attempt(worker)
 
-    async def _attempt(self, worker: Worker, rendered: Rendered) -> ServiceError | None:
+    async def _attempt(self, worker: Worker) -> ServiceError | None:
         """Run on this worker; returns what failed there, None where all went well. Raises what failed elsewhere."""
-        max_tokens = self._room(worker, rendered)
-        failure = await self._push(worker, rendered)
+        failure = await self._push(worker)
         if failure is None:
             self._marks.mark("rendered")
-            failure = await self._steps(worker, rendered, max_tokens)
-        if isinstance(failure, FeaturesMissingError) and rendered.feature_digests:
+            failure = await self._steps(worker)
+        if isinstance(failure, FeaturesMissingError) and self._rendered.feature_digests:
             # Nothing was sampled. The worker's store is bounded too; once more is enough.
-            failure = await self._push(worker, rendered)
+            failure = await self._push(worker)
             if failure is None:
-                failure = await self._steps(worker, rendered, max_tokens)
+                failure = await self._steps(worker)
         return failure
 
-    async def _push(self, worker: Worker, rendered: Rendered) -> ServiceError | None:
-        if not rendered.feature_digests:
+    async def _push(self, worker: Worker) -> ServiceError | None:
+        if not self._rendered.feature_digests:
             return None
         try:
-            await self._rendering.push(rendered.feature_digests, worker.name)
+            self._take_prompt(await self._rendering.push(self._rendered, worker.name))
         except _MOVABLE as error:
             return error
         return None
 
-    async def _steps(
-        self, worker: Worker, rendered: Rendered, max_tokens: int
-    ) -> ServiceError | None:
+    async def _steps(self, worker: Worker) -> ServiceError | None:
         """Worker -> tokenizer -> reader, by callbacks, until the last text has ended or something failed.
 
         Returns what failed on the worker; raises what failed elsewhere.
@@ -221,10 +226,10 @@ class Generation:
         if self._failure is not None:  # while features were pushed
             raise self._failure
         self._over.clear()
-        self._worker_failure = None
-        limit_s = max(self._remaining_s() - DEADLINE_MARGIN_S, 0.001)
-        take = partial(self._take_step, worker)
-        steps = worker.generate(self.request, rendered, max_tokens, limit_s, take)
+        self._worker_failure, self._worker = None, worker.name
+        max_tokens = answer_room(worker, self._rendered, self.request.max_tokens)
+        take, limit_s = partial(self._take_step, worker), self._limit.for_worker_s()
+        steps = worker.generate(self.request, self._rendered, max_tokens, limit_s, take)
         try:
             await self._over.wait()
         finally:
@@ -236,6 +241,8 @@ class Generation:
     def _take_step(self, worker: Worker, step: WorkerEvent | ServiceError) -> None:
         if isinstance(step, WorkerTokens):
             self._choices[step.choice_index].feed(step)
+            if self.request.turn is not None:  # which has one choice
+                self._answer_ids.extend(step.token_ids)
         elif isinstance(step, WorkerFinished):
             self._choices[step.choice_index].worker_ended(step)
         elif isinstance(step, WorkerStarted):
@@ -277,7 +284,8 @@ class Generation:
     def _finished(self, otherwise: Finish = Finish.CANCELLED) -> Finished:
         """`otherwise`: why choices ended that have no end of their own."""
         ends = [choice.end or ChoiceEnd(choice.index, otherwise) for choice in self._choices]
-        return Finished(ends or [ChoiceEnd(0, otherwise)], self._usage(), self._marks.timings())
+        ends = ends or [ChoiceEnd(0, otherwise)]
+        return Finished(ends, self._usage(), self._marks.timings(), self._committed)
 
     def _timed_out(self) -> Finished | Failed:
         """The end at the time limit: the text so far stands, if there was a token."""
@@ -290,11 +298,3 @@ class Generation:
     def _usage(self) -> Usage:
         completion = sum(choice.completion_tokens for choice in self._choices)
         return Usage(self._prompt_tokens, completion, self._cached_tokens)
-
-    def _patience_s(self) -> float:
-        """Until the gateway itself ends it: a worker that hangs does not, and the client must still hear of the end."""
-        remaining_s = self._remaining_s()
-        return max(remaining_s - DEADLINE_MARGIN_S / 2, remaining_s / 2)
-
-    def _remaining_s(self) -> float:
-        return max(self.request.deadline_s - self._clock(), 0.0)

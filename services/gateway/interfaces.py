@@ -3,31 +3,15 @@
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from services.gateway.caller import Caller
 from services.gateway.events import Action, Finish, PositionLogprobs, ToolCall
+from services.gateway.renderable import Renderable
 from services.runtime.errors import ServiceError
 
-
-class Renderable(Protocol):
-    """A conversation, checked; the tokenizer reads it, the gateway does not."""
-
-    @property
-    def messages(self) -> Sequence[Any]:
-        """hotline.v1.Message."""
-
-    @property
-    def render_options(self) -> Any:
-        """hotline.v1.RenderOptions."""
-
-
-@dataclass(frozen=True)
-class Conversation:
-    """See Renderable: what is rendered without being generated from."""
-
-    messages: Sequence[Any]
-    render_options: Any
+if TYPE_CHECKING:
+    from services.gateway.session_interfaces import TurnOfSession
 
 
 @dataclass(frozen=True)
@@ -71,6 +55,8 @@ class GenerationRequest:
     """What the contract calls a field -> what this request's client called it, for errors."""
     tool_use: Any = None
     """`render_options` where the output may call its tools; None where it may call none."""
+    turn: "TurnOfSession | None" = None
+    """The session's turn that it is; `messages` are what is new in it."""
 
     @property
     def owner(self) -> str:
@@ -99,6 +85,12 @@ class Rendered:
     thinking_closed: bool
     image_tokens: int = 0
     """Tokens of images among the ids."""
+    answer_token_count: int = 0
+    """After an answer: so many of its ids stay in front."""
+    whole_needed: bool = False
+    """After an answer: nothing was rendered, this model's conversations have to be rendered whole."""
+    answer_prefix: str = ""
+    """What the prompt's end says already in the model's name."""
 
 
 @dataclass(frozen=True)
@@ -284,9 +276,12 @@ class Placement(Protocol):
         """A renderer. Raises UnavailableError where there is none, or none but `other_than`."""
 
     def worker(
-        self, model: str, other_than: Worker | None = None
+        self, model: str, other_than: Worker | None = None, prefer: str = ""
     ) -> AbstractContextManager[Worker]:
         """A worker, which counts as loaded by one more generation until the context ends.
+
+        Args:
+            prefer: the name of the one that has the prompt's beginning in its cache; chosen unless it is too loaded.
 
         Raises UnavailableError where there is none, or none but `other_than`.
         """

@@ -5,7 +5,7 @@ from dataclasses import replace
 from hotline.v1 import conversation_pb2
 
 from services.gateway.caller import Caller
-from services.gateway.interfaces import Conversation, GenerationRequest
+from services.gateway.interfaces import GenerationRequest
 from services.gateway.openai_request import (
     ChatMessage,
     ChatRequest,
@@ -17,6 +17,7 @@ from services.gateway.openai_request import (
 from services.gateway.parameter_body import Parameters, read_parameters
 from services.gateway.parameter_rules import check_together, forced_call
 from services.gateway.past_calls import read_calls
+from services.gateway.renderable import Conversation
 from services.gateway.sampling_wire import field_names, sampling_parameters
 from services.gateway.tool_wire import tool_choice, tool_use
 

@@ -14,6 +14,10 @@ WAITING_WEIGHT = 4
 LEAST_CACHE_LEFT = 0.05
 """The share of a KV cache that counts as left at least, so that a full one has a finite score."""
 
+AFFINITY_SLACK = 4
+"""A worker that has a session's prefix is preferred while its score is at most twice the least one's and so much more: a
+prefill of some thousand tokens delays the next turn by more than a few generations beside it do, not by more than a queue."""
+
 
 class Loaded(Protocol):
     """What the choice needs of a worker."""
@@ -66,14 +70,25 @@ class WorkerPlacement:
         """By worker: the last report, and what was ours when it was first looked at."""
 
     @contextmanager
-    def place(self, workers: Sequence[WorkerT]) -> Iterator[WorkerT]:
-        """Choose one of at least one; it counts as ours until the context ends."""
-        worker = least_of_two(workers, self.score, self._random)
+    def place(self, workers: Sequence[WorkerT], prefer: str = "") -> Iterator[WorkerT]:
+        """Choose one of at least one; it counts as ours until the context ends.
+
+        Args:
+            prefer: the name of the one that has a prefix in its cache; see AFFINITY_SLACK.
+        """
+        worker = self._affine(workers, prefer) or least_of_two(workers, self.score, self._random)
         self._own[worker.name] = self.own(worker) + 1
         try:
             yield worker
         finally:
             self._own[worker.name] -= 1
+
+    def _affine(self, workers: Sequence[WorkerT], prefer: str) -> WorkerT | None:
+        worker = next((each for each in workers if prefer and each.name == prefer), None)
+        if worker is None:
+            return None
+        least = min(map(self.score, workers))
+        return worker if self.score(worker) <= 2 * least + AFFINITY_SLACK else None
 
     def own(self, worker: Loaded) -> int:
         """Generations that this gateway has placed there."""

@@ -112,7 +112,7 @@ class Pool:
         return least_of_two(serving, lambda client: client.rendering_count, self._random)
 
     def worker(
-        self, model: str, other_than: Worker | None = None
+        self, model: str, other_than: Worker | None = None, prefer: str = ""
     ) -> AbstractContextManager[WorkerClient]:
         """See interfaces.Placement; chosen as placement.WorkerPlacement says."""
         serving = [
@@ -125,7 +125,7 @@ class Pool:
                 f"No worker is serving {model}: it is starting, or restarting.",
                 retry_delay_s=RETRY_DELAY_S,
             )
-        return self._placement.place(serving)
+        return self._placement.place(serving, prefer)
 
     def open_text(
         self, model: str, options: TextOptions, choice_index: int, sink: TextSink

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from services.gateway.interfaces import GenerationRequest, Placement, Rendered, Tokenizer
+from services.gateway.interfaces import GenerationRequest, Rendered, Tokenizer
 from services.gateway.renderers import Renderers
 from services.runtime.errors import FeaturesMissingError, UnavailableError
 
@@ -21,12 +21,12 @@ class Rendering:
     def __init__(
         self,
         request: GenerationRequest,
-        placement: Placement,
+        renderers: Renderers,
         clock: Callable[[], float],
         timeout_s: float,
     ) -> None:
         self._request, self._clock, self._timeout_s = request, clock, timeout_s
-        self._renderers = Renderers(placement, request.model, clock)
+        self._renderers = renderers
 
     async def render(self) -> Rendered:
         """Render on the least loaded renderer; where that one goes or refuses, once more on another, if there is one."""
@@ -35,11 +35,12 @@ class Rendering:
             return _raw(prompt.content)
         return await self._renderers.ask(self._ask, self._timeout_s)
 
-    async def push(self, digests: Sequence[bytes], worker: str) -> None:
-        """Have the renderer send features to a worker (by name).
+    async def push(self, rendered: Rendered, worker: str) -> Rendered:
+        """Have the renderer send the prompt's features to a worker (by name); the prompt as it was given.
 
         Where the renderer no longer has them, or is gone, the prompt is rendered once more first.
         """
+        digests = rendered.feature_digests
         renderers, deadline_s = self._renderers, self._clock() + self._timeout_s
         try:
             await self._renderer.push_features(digests, worker, renderers.remaining_s(deadline_s))
@@ -50,8 +51,9 @@ class Rendering:
             # Either the renderer went, or the worker did; the caller knows what to do about the worker.
             await renderers.ask_another(self._ask, self._renderer, error, deadline_s)
         else:
-            return
+            return rendered
         await self._renderer.push_features(digests, worker, renderers.remaining_s(deadline_s))
+        return rendered
 
     async def _ask(self, renderer: Tokenizer, limit_s: float) -> Rendered:
         """What a renderer makes of the messages, or of a text."""

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from hotline.v1 import inference_pb2
 
 from services.gateway.id_copy import copy_ids
-from services.gateway.interfaces import Conversation, Rendered
+from services.gateway.interfaces import Rendered
+from services.gateway.renderable import Conversation
 from services.gateway.wire import check_conversation
 
 

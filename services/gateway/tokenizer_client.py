@@ -9,12 +9,13 @@ from hotline.v1 import tokenizer_pb2, tokenizer_pb2_grpc
 
 from services.gateway.id_copy import copy_ids
 from services.gateway.interfaces import (
-    Renderable,
     Rendered,
     TextOptions,
     TextSink,
     TextStream,
 )
+from services.gateway.render_wire import render_request
+from services.gateway.renderable import Renderable
 from services.gateway.text_link import TextLink
 from services.gateway.upstream import Upstream
 from services.runtime.errors import UnavailableError
@@ -66,9 +67,7 @@ class TokenizerClient:
         """See interfaces.Tokenizer."""
         response = await self._answer(
             self._stub.Render(
-                tokenizer_pb2.RenderRequest(
-                    messages=request.messages, options=request.render_options
-                ),
+                render_request(request),
                 timeout=timeout_s,
                 metadata=request_metadata(),
             )
@@ -80,6 +79,9 @@ class TokenizerClient:
             [placement.feature_digest for placement in features],
             response.thinking_closed,
             sum(placement.length for placement in features),
+            response.answer_token_count,
+            response.whole_needed,
+            response.answer_prefix,
         )
 
     async def tokenize(

@@ -131,6 +131,7 @@ def _event(event: Event) -> generation_pb2.GenerationEvent:
             message.accepted.model = event.model
             message.accepted.prompt_tokens = event.prompt_tokens
             message.accepted.queue_position = event.queue_position
+            message.accepted.session_id = event.session_id
         case Started():
             message.started.worker = event.worker
             message.started.cached_tokens = event.cached_tokens
@@ -159,6 +160,7 @@ def _finished(event: Finished) -> generation_pb2.FinishedEvent:
             decode=_duration(timings.decode_s),
         ),
         choices=[_choice(end) for end in event.choices] if len(event.choices) > 1 else (),
+        turn_committed=event.turn_committed,
     )
 
 

@@ -40,7 +40,7 @@ def generate_request(
         prompt_token_ids=rendered.token_ids,
         features=rendered.features,
         sampling=sampling,
-        cache_salt=owner_salt(request.owner),
+        cache_salt=(request.turn and request.turn.cache_salt) or owner_salt(request.owner),
         priority=request.priority,
         time_limit_ms=round(time_limit_s * 1000),
     )

@@ -27,7 +27,7 @@ class HistoryPolicy:
     """When the history is longer, whole turns drop from the front to half of it. 0: the model's context."""
     images: ImageRetention = ImageRetention.LAST
     image_count: int = 1
-    """With LAST: how many, over all turns, the new one's not counted."""
+    """With LAST: how many images a prompt shows, those of the new turn counted first; all of the new turn are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +64,8 @@ class Turn:
     """The stop string that ended the answer; empty: none did."""
     answer_prefix: str
     """What the prompt's end says already in the model's name."""
+    enable_thinking: bool | None = None
+    """As it was asked for."""
 
 
 @dataclass(frozen=True, slots=True)

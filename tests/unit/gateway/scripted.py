@@ -184,7 +184,9 @@ class ScriptedPlacement:
         return self._first(self.tokenizers, other_than)
 
     @contextmanager
-    def worker(self, model: str, other_than: object = None) -> Iterator[ScriptedWorker]:
+    def worker(
+        self, model: str, other_than: object = None, prefer: str = ""
+    ) -> Iterator[ScriptedWorker]:
         worker = self._first(self.workers, other_than)
         self.placed.append(worker.name)
         try:

@@ -7,6 +7,7 @@ import pytest
 from scripted import REQUEST, ScriptedPlacement, ScriptedTokenizer
 
 from services.gateway.interfaces import RawPrompt
+from services.gateway.renderers import Renderers
 from services.gateway.rendering import Rendering
 from services.runtime.errors import UnavailableError
 
@@ -30,7 +31,8 @@ class Tokenizing(ScriptedTokenizer):
 def rendering(prompt: RawPrompt, *tokenizers: ScriptedTokenizer) -> Rendering:
     request = replace(REQUEST, prompt=prompt)
     placement = ScriptedPlacement(tokenizers, [])
-    return Rendering(request, placement, asyncio.get_running_loop().time, 5.0)
+    clock = asyncio.get_running_loop().time
+    return Rendering(request, Renderers(placement, request.model, clock), clock, 5.0)
 
 
 @pytest.mark.parametrize("add", [False, True])

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 import pytest
 from scripted import REQUEST, ScriptedPlacement, ScriptedTokenizer
 
+from services.gateway.interfaces import Rendered
+from services.gateway.renderers import Renderers
 from services.gateway.rendering import Rendering
 from services.runtime.errors import (
     DeadlineExceededError,
@@ -16,6 +18,7 @@ from services.runtime.errors import (
 )
 
 DIGESTS = [b"d" * 32]
+PROMPT = Rendered((), (), DIGESTS, False)
 GONE = UnavailableError("tokenizer-0 does not answer.", retry_delay_s=1.0)
 
 
@@ -39,7 +42,8 @@ class Recording(ScriptedTokenizer):
 
 def rendering(*tokenizers: ScriptedTokenizer, timeout_s: float = 5.0) -> Rendering:
     placement = ScriptedPlacement(tokenizers, [])
-    return Rendering(REQUEST, placement, asyncio.get_running_loop().time, timeout_s)
+    clock = asyncio.get_running_loop().time
+    return Rendering(REQUEST, Renderers(placement, REQUEST.model, clock), clock, timeout_s)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +87,7 @@ async def test_features_are_pushed_by_the_renderer_that_made_them():
     first, second = Recording("a", render_error=GONE), Recording("b")
     rendered = rendering(first, second)
     await rendered.render()
-    await rendered.push(DIGESTS, "worker-0")
+    await rendered.push(PROMPT, "worker-0")
     assert (first.pushes, second.pushes) == (0, 1)
 
 
@@ -91,7 +95,7 @@ async def test_a_renderer_that_went_after_rendering_is_replaced_and_the_prompt_r
     first, second = Recording("a", GONE), Recording("b")
     rendered = rendering(first, second)
     await rendered.render()
-    await rendered.push(DIGESTS, "worker-0")
+    await rendered.push(PROMPT, "worker-0")
     assert (first.renders, second.renders, second.pushes) == (1, 1, 1)
 
 
@@ -100,7 +104,7 @@ async def test_features_that_were_displaced_are_rendered_once_more_not_twice():
     rendered = rendering(only)
     await rendered.render()
     with pytest.raises(FeaturesMissingError):
-        await rendered.push(DIGESTS, "worker-0")
+        await rendered.push(PROMPT, "worker-0")
     assert (only.renders, only.pushes) == (2, 2)
 
 
@@ -109,6 +113,6 @@ async def test_a_push_that_fails_with_no_other_renderer_says_why():
     rendered = rendering(only)
     await rendered.render()
     with pytest.raises(UnavailableError) as raised:
-        await rendered.push(DIGESTS, "worker-0")
+        await rendered.push(PROMPT, "worker-0")
     assert raised.value is GONE
     assert only.renders == 1

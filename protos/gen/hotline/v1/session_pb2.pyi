@@ -57,21 +57,21 @@ class _ImageRetentionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ImageR
     IMAGE_RETENTION_NONE: _ImageRetention.ValueType  # 1
     """None."""
     IMAGE_RETENTION_LAST: _ImageRetention.ValueType  # 2
-    """The last `image_count`."""
+    """So many that the prompt shows the last `image_count`, the new turn's included."""
     IMAGE_RETENTION_ALL: _ImageRetention.ValueType  # 3
-    """All."""
+    """All, as far as the model takes so many."""
 
 class ImageRetention(_ImageRetention, metaclass=_ImageRetentionEnumTypeWrapper):
-    """Which images of earlier turns stay in the prompt."""
+    """Which images of earlier turns stay in the prompt. Those of the new turn are always shown."""
 
 IMAGE_RETENTION_UNSPECIFIED: ImageRetention.ValueType  # 0
 """The default: the last `image_count`, 1 where that is 0."""
 IMAGE_RETENTION_NONE: ImageRetention.ValueType  # 1
 """None."""
 IMAGE_RETENTION_LAST: ImageRetention.ValueType  # 2
-"""The last `image_count`."""
+"""So many that the prompt shows the last `image_count`, the new turn's included."""
 IMAGE_RETENTION_ALL: ImageRetention.ValueType  # 3
-"""All."""
+"""All, as far as the model takes so many."""
 Global___ImageRetention: _TypeAlias = ImageRetention  # noqa: Y015
 
 @_typing.final

@@ -56,6 +56,7 @@ class RenderRequest(_message.Message):
     MESSAGES_FIELD_NUMBER: _builtins.int
     OPTIONS_FIELD_NUMBER: _builtins.int
     CONTINUATION_FIELD_NUMBER: _builtins.int
+    PAST_ANSWERS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[_conversation_pb2.Message]:
         """The conversation; 1 to 1,024 messages."""
@@ -68,20 +69,57 @@ class RenderRequest(_message.Message):
     def continuation(self) -> Global___Continuation:
         """Set: `messages` go on after an answer of the model's, and only what follows it is rendered."""
 
+    @_builtins.property
+    def past_answers(self) -> _containers.RepeatedCompositeFieldContainer[Global___PastAnswer]:
+        """Texts of assistant messages that the gateway has as ids only, in rising message_index; not with a continuation."""
+
     def __init__(
         self,
         *,
         messages: _abc.Iterable[_conversation_pb2.Message] | None = ...,
         options: _conversation_pb2.RenderOptions | None = ...,
         continuation: Global___Continuation | None = ...,
+        past_answers: _abc.Iterable[Global___PastAnswer] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["continuation", b"continuation", "options", b"options"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["continuation", b"continuation", "messages", b"messages", "options", b"options"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["continuation", b"continuation", "messages", b"messages", "options", b"options", "past_answers", b"past_answers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RenderRequest: _TypeAlias = RenderRequest  # noqa: Y015
+
+@_typing.final
+class PastAnswer(_message.Message):
+    """An answer of the model's, as an assistant message."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MESSAGE_INDEX_FIELD_NUMBER: _builtins.int
+    ANSWER_FIELD_NUMBER: _builtins.int
+    PREFIX_FIELD_NUMBER: _builtins.int
+    message_index: _builtins.int
+    """Which of `messages`: an assistant message without content and tool calls."""
+    prefix: _builtins.str
+    """The `answer_prefix` of the prompt that it was the answer to; stands before the text."""
+    @_builtins.property
+    def answer(self) -> Global___Continuation:
+        """The answer; what of it stays is its text."""
+
+    def __init__(
+        self,
+        *,
+        message_index: _builtins.int = ...,
+        answer: Global___Continuation | None = ...,
+        prefix: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "message_index", b"message_index", "prefix", b"prefix"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PastAnswer: _TypeAlias = PastAnswer  # noqa: Y015
 
 @_typing.final
 class Continuation(_message.Message):
