@@ -64,11 +64,11 @@ def render(settings: EdgeSettings) -> dict[str, Any]:
         source.with_name("edge.lua")
     )
     filters["envoy.filters.http.grpc_json_transcoder"]["proto_descriptor"] = str(descriptor_file())
-    (cluster,) = document["static_resources"]["clusters"]
-    cluster["type"] = "STATIC" if all(map(_needs_no_dns, settings.gateways)) else "STRICT_DNS"
-    cluster["load_assignment"]["endpoints"][0]["lb_endpoints"] = [
-        {"endpoint": {"address": envoy_address(address)}} for address in settings.gateways
-    ]
+    for cluster in document["static_resources"]["clusters"]:
+        cluster["type"] = "STATIC" if all(map(_needs_no_dns, settings.gateways)) else "STRICT_DNS"
+        cluster["load_assignment"]["endpoints"][0]["lb_endpoints"] = [
+            {"endpoint": {"address": envoy_address(address)}} for address in settings.gateways
+        ]
     return document
 
 
