@@ -21,11 +21,18 @@ Refused: TypeAlias = Callable[[str], None]
 
 
 class Entry:
-    """What one call holds. `close` gives it back."""
+    """What one call holds. `close` gives it back.
 
-    def __init__(self, admission: "Admission", caller: Caller, size_bytes: int) -> None:
+    Args:
+        joins: it asks for a generation that runs, and needs no seat unless that has ended meanwhile.
+    """
+
+    def __init__(
+        self, admission: "Admission", caller: Caller, size_bytes: int, joins: bool = False
+    ) -> None:
         self._admission, self.caller, self.size_bytes = admission, caller, size_bytes
-        self._reserved: Seat | None = admission.take_seat(caller, size_bytes)
+        self._is_admitted = False
+        self._reserved = None if joins else self._admitted()
 
     @property
     def most_seats(self) -> float:
@@ -36,12 +43,26 @@ class Entry:
     def seat(self) -> Seat:
         """A seat for one more generation of this call: first the one that it has. Raises as `Admission.enter` does."""
         seat, self._reserved = self._reserved, None
+        if seat is None and not self._is_admitted:
+            return self._admitted()
         return seat or self._admission.take_seat(self.caller, self.size_bytes)
 
     def close(self) -> None:
-        """Give back a seat that was not used; the others end with their generations."""
-        if self._reserved is not None:
-            self._reserved.close()
+        """Give back a seat that was not used; the others end with their generations. Idempotent."""
+        seat, self._reserved = self._reserved, None
+        if seat is not None:
+            seat.close()
+
+    def _admitted(self) -> Seat:
+        admission = self._admission
+        admission.check(self.caller)
+        with admission.counted():
+            seat = admission.take_seat(self.caller, self.size_bytes)
+        allowance = admission.allowance(self.caller)
+        if allowance is not None:
+            allowance.take_request()
+        self._is_admitted = True
+        return seat
 
 
 class Admission:
@@ -86,23 +107,21 @@ class Admission:
             self._check_seats()
 
     @contextmanager
-    def enter(self, caller: Caller, size_bytes: int) -> Iterator[Entry]:
+    def enter(self, caller: Caller, size_bytes: int, joins: bool = False) -> Iterator[Entry]:
         """A call that will generate comes in.
 
         Args:
             size_bytes: of its message, which is not decoded yet.
+            joins: see Entry.
 
         Raises:
             OverloadedError: a bound of the gateway is reached.
             RateLimitedError: a limit of the caller's key is.
         """
-        self.check(caller)
+        if not joins:
+            self.check(caller)
         with self.hold_bytes(size_bytes):
-            with self.counted():
-                entry = Entry(self, caller, size_bytes)
-            allowance = self.allowance(caller)
-            if allowance is not None:
-                allowance.take_request()
+            entry = Entry(self, caller, size_bytes, joins)
             try:
                 yield entry
             finally:
@@ -123,6 +142,14 @@ class Admission:
             yield
         finally:
             self.held_bytes -= size_bytes
+
+    def keep_bytes(self, size_bytes: int) -> None:
+        """Hold a message's bytes on after its call, until `free_bytes`: what it asked for still runs."""
+        self.held_bytes += size_bytes
+
+    def free_bytes(self, size_bytes: int) -> None:
+        """See `keep_bytes`."""
+        self.held_bytes -= size_bytes
 
     def take_seat(self, caller: Caller, size_bytes: int = 0) -> Seat:
         """A seat, until its `close`. Raises as `enter` does."""

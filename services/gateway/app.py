@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from random import Random
 
 from grpc import aio
-from hotline.v1 import inference_pb2_grpc, model_pb2_grpc, openai_pb2_grpc
+from hotline.v1 import inference_pb2_grpc, model_pb2_grpc, openai_pb2_grpc, session_pb2_grpc
 
 from services.gateway.admin_listener import AdminListener
 from services.gateway.admin_servicer import admin_servicer, system_status
@@ -25,8 +25,12 @@ from services.gateway.openai_servicer import OpenAIServicer
 from services.gateway.pool import Pool
 from services.gateway.registry import Registry
 from services.gateway.rest_answers import RestInterceptor
+from services.gateway.retention_metrics import RetentionMetrics
+from services.gateway.session_servicer import SessionServicer
+from services.gateway.session_turns import SessionTurns
+from services.gateway.sessions.sessions import Sessions
+from services.gateway.sessions.store_choice import open_store
 from services.gateway.settings import GatewaySettings
-from services.gateway.unimplemented import add_later_services
 from services.runtime.lifecycle import Service
 from services.runtime.logs import get_logger
 from services.runtime.loopback import is_loopback
@@ -62,7 +66,7 @@ class Gateway(Service):
             RestInterceptor(),
             NativeHeadersInterceptor(),
             AuthenticationInterceptor(authenticator),
-            AdmissionInterceptor(self.admission),
+            AdmissionInterceptor(self.admission, self._runs),
         )
 
     def _read_keys(self) -> None:
@@ -78,6 +82,9 @@ class Gateway(Service):
                 "no key is asked for, and others reach this address", address=settings.address
             )
 
+    def _runs(self, owner: str, generation_id: str) -> bool:
+        return self.registry.kept.find((owner, generation_id)) is not None
+
     def reload(self) -> None:
         """Read the keys again."""
         self._reload.begin()
@@ -87,6 +94,7 @@ class Gateway(Service):
         self._read_keys()
         settings = self._settings
         measured = GatewayMetrics(self.metrics.registry, time.monotonic)
+        retained = RetentionMetrics(self.metrics.registry)
         random = Random()  # noqa: S311  # no secret: who gets the next generation
         self.pool = Pool(settings, random, measured.text_rebuilt)
         self.registry = Registry(
@@ -95,19 +103,28 @@ class Gateway(Service):
             time.monotonic,
             settings.render_timeout_s,
             measured,
+            settings.retention(),
+            retained,
         )
+        retained.watch(self.registry.kept)
         admission = self.admission
         measured.watch_queue(lambda: admission.running_count, lambda: admission.waiting_count)
         for tokenizer in self.pool.tokenizers:
             measured.watch_upstream(tokenizer.upstream)
         for worker in self.pool.workers:
             measured.watch_upstream(worker.upstream)
-        inference = InferenceServicer(self.pool, self.registry, settings)
+        self.sessions = Sessions(
+            open_store(settings.sessions, time.time), settings.sessions, time.time
+        )
+        turns = SessionTurns(self.sessions, self.pool)
+        inference = InferenceServicer(self.pool, self.registry, turns, settings)
         inference_pb2_grpc.add_InferenceServiceServicer_to_server(inference, server)
         model_pb2_grpc.add_ModelServiceServicer_to_server(ModelServicer(self.pool), server)
-        openai = OpenAIServicer(self.pool, self.registry, settings)
+        session_pb2_grpc.add_SessionServiceServicer_to_server(
+            SessionServicer(self.sessions, self.pool), server
+        )
+        openai = OpenAIServicer(self.pool, self.registry, self.sessions, turns, settings)
         openai_pb2_grpc.add_OpenAIServiceServicer_to_server(openai, server)
-        names = ["hotline.v1.InferenceService", "hotline.v1.ModelService", OPENAI]
         status = system_status(
             *(settings.name or "gateway", settings.address),
             lambda: self.state.value,
@@ -117,12 +134,14 @@ class Gateway(Service):
         self.admin = AdminListener(
             admin_servicer(status, self._reload.now), self.metrics.calls, settings.channelz
         )
-        return names + add_later_services(server)
+        services = ("InferenceService", "ModelService", "SessionService")
+        return [*(f"hotline.v1.{name}" for name in services), OPENAI]
 
     async def warm(self) -> None:
         """Begin to watch the processes behind; ready once a tokenizer and a worker serve."""
         if self._settings.admin_address:
             await self.admin.start(self._settings.admin_address)
+        await self.sessions.store.start()
         await self._publish_readiness()
         self.pool.start(self._publish_readiness, self.own)
 
@@ -147,4 +166,5 @@ class Gateway(Service):
             await self.admin.close()
         if hasattr(self, "pool"):
             await self.registry.close()
+            await self.sessions.store.close()
             await self.pool.close()

@@ -17,3 +17,9 @@ def bind_headers(source: Callable[[], Headers]) -> None:
 def answer_headers() -> Headers:
     """The headers, as they are now."""
     return _source.get()()
+
+
+def add_header(name: str, value: str) -> None:
+    """One more, in the task of the call."""
+    before = _source.get()
+    _source.set(lambda: (*before(), (name, value)))

@@ -1,6 +1,6 @@
 """Text completion bodies, streamed and not, as OpenAI's clients read them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -34,6 +34,8 @@ class TextCompletion(msgspec.Struct):
     model: str
     choices: list[TextChoice]
     usage: UsageBody | msgspec.UnsetType = msgspec.UNSET
+    sequence: int | msgspec.UnsetType = msgspec.UNSET
+    """Where the generation is kept: the cursor to resume after. Not OpenAI's."""
 
 
 class TextCompletionWriter:
@@ -42,6 +44,7 @@ class TextCompletionWriter:
     Args:
         choice_count: over all prompts.
         with_logprobs: they were asked for.
+        characters: choice -> characters of its text that the reader has.
     """
 
     def __init__(
@@ -51,11 +54,18 @@ class TextCompletionWriter:
         model: str,
         choice_count: int,
         with_logprobs: bool = False,
+        characters: Mapping[int, int] | None = None,
     ) -> None:
         self._id, self._created, self._model = completion_id, created, model
         self._texts: list[list[str]] = [[] for _ in range(choice_count)]
         self._logprobs: list[list[LegacyLogprobs]] = [[] for _ in range(choice_count)]
-        self._writers = [LogprobWriter() for _ in range(choice_count if with_logprobs else 0)]
+        had = characters or {}
+        self._writers = [
+            LogprobWriter(had.get(index, 0))
+            for index in range(choice_count if with_logprobs else 0)
+        ]
+        self.sequence: int | None = None
+        """Of the event that is written; None: it is not told."""
 
     def text(self, index: int, text: str, logprobs: Sequence[PositionLogprobs] = ()) -> bytes:
         """An event with text of one choice; its log-probabilities only where there are any."""
@@ -93,6 +103,8 @@ class TextCompletionWriter:
         body = TextCompletion(self._id, "text_completion", self._created, self._model, choices)
         if usage is not None:
             body.usage = usage_body(usage)
+        if self.sequence is not None:
+            body.sequence = self.sequence
         return body
 
 

@@ -50,6 +50,15 @@ class Finish(StrEnum):
     TOOL_CALLS = "TOOL_CALLS"
 
 
+class State(StrEnum):
+    """Where a generation is; the names of hotline.v1.GenerationState without the prefix."""
+
+    QUEUED = "QUEUED"
+    PREFILL = "PREFILL"
+    DECODING = "DECODING"
+    ENDED = "ENDED"
+
+
 @dataclass(frozen=True)
 class Usage:
     """Token counts of one generation, over all choices."""
@@ -165,8 +174,26 @@ class Failed:
     usage: Usage = field(default_factory=Usage)
 
 
+@dataclass(frozen=True)
+class Heartbeat:
+    """A sign of life to one reader; it is not numbered: it has the number of the last event that the reader has."""
+
+    state: State
+    queue_position: int = 0
+    """Generations ahead in the queue."""
+
+
 Event: TypeAlias = (
-    Accepted | Started | Text | Reasoning | ToolCall | Action | ChoiceEnd | Finished | Failed
+    Accepted
+    | Started
+    | Text
+    | Reasoning
+    | ToolCall
+    | Action
+    | ChoiceEnd
+    | Heartbeat
+    | Finished
+    | Failed
 )
 
 

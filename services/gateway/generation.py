@@ -31,9 +31,8 @@ from services.gateway.interfaces import (
     WorkerStarted,
     WorkerTokens,
 )
-from services.gateway.mailbox import Mailbox
+from services.gateway.mailbox import Outlet
 from services.gateway.marks import Marks
-from services.gateway.observer import EventSink, ignore
 from services.gateway.prompt_room import answer_room
 from services.gateway.raw_prompt import as_written
 from services.gateway.renderers import Renderers
@@ -61,7 +60,7 @@ _MOVABLE = (OverloadedError, UnavailableError, EngineDeadError)
 
 
 class Generation:
-    """A running generation. `run` is a task owned by the registry; one reader takes what comes to `mailbox`."""
+    """A running generation. `run` is a task owned by the registry; readers take what comes to `mailbox`."""
 
     def __init__(
         self,
@@ -70,7 +69,7 @@ class Generation:
         seat: Seat,
         clock: Callable[[], float],
         render_timeout_s: float,
-        observe: EventSink = ignore,
+        mailbox: Outlet,
     ) -> None:
         self.request = request
         self._placement, self._seat = placement, seat
@@ -81,8 +80,7 @@ class Generation:
             if request.turn is None
             else request.turn.rendering(renderers, clock, render_timeout_s)
         )
-        self.mailbox = Mailbox(observe)
-        """The events, for one reader."""
+        self.mailbox = mailbox
         self._choices: list[Choice] = []
         self._over = asyncio.Event()
         self._failure: ServiceError | None = None

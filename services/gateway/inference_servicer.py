@@ -1,8 +1,7 @@
 """InferenceService and ModelService, for native clients."""
 
 import time
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any, TypeAlias
 
 from grpc import aio
@@ -16,61 +15,52 @@ from hotline.v1 import (
 
 from services.gateway import token_wire, wire
 from services.gateway.call_caller import caller_of
-from services.gateway.events import Failed, Finished
+from services.gateway.cancellation import Cancellation
+from services.gateway.native_streams import NativeStreams
 from services.gateway.pool import Pool
 from services.gateway.registry import Registry
 from services.gateway.renderers import Renderers
+from services.gateway.session_turns import SessionTurns
 from services.gateway.settings import GatewaySettings
-from services.gateway.worker_id import worker_generation_id
-from services.runtime.errors import UnimplementedError
 from services.runtime.plain_text_limits import check_id_count, check_text
 
 _Context: TypeAlias = "aio.ServicerContext[Any, Any]"
+_Events: TypeAlias = AsyncGenerator[generation_pb2.GenerationEvent, None]
 
 
 class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
     """Generation for clients; the contract is in inference.proto."""
 
-    def __init__(self, pool: Pool, registry: Registry, settings: GatewaySettings) -> None:
-        self._pool, self._registry = pool, registry
-        self._generation_timeout_s = settings.generation_timeout_s
+    def __init__(
+        self, pool: Pool, registry: Registry, turns: SessionTurns, settings: GatewaySettings
+    ) -> None:
+        self._pool, self._cancellation = pool, Cancellation(pool, registry)
+        self._streams = NativeStreams(turns, registry, settings)
         self._render_timeout_s = settings.render_timeout_s
 
-    async def Generate(
+    def Generate(
         self, request: inference_pb2.GenerateRequest, context: _Context
-    ) -> AsyncGenerator[generation_pb2.GenerationEvent, None]:
-        """Stream one generation; the reader's going cancels it."""
-        remaining_s = min(
-            context.time_remaining() or self._generation_timeout_s, self._generation_timeout_s
-        )
-        deadline_s = time.monotonic() + remaining_s
-        model = self._pool.model(request.model, caller_of(context)).name
-        generation = wire.generation_request(request, model, caller_of(context), deadline_s)
-        accepted = False
-        async with aclosing(self._registry.stream(generation)) as events:
-            async for numbered in events:
-                if isinstance(numbered.event, Failed) and not accepted:
-                    raise numbered.event.error
-                accepted = True
-                yield wire.event(numbered)
-                if isinstance(numbered.event, Finished | Failed):
-                    return
+    ) -> _Events:
+        """Stream one generation."""
+        return self._streams.generate(request, context)
 
-    def Resume(
-        self, request: inference_pb2.ResumeRequest, context: _Context
-    ) -> AsyncGenerator[generation_pb2.GenerationEvent, None]:
-        """Not built yet."""
-        return _later("InferenceService.Resume")
+    def GeneratePaced(
+        self, request_iterator: AsyncIterator[inference_pb2.GeneratePacedRequest], context: _Context
+    ) -> _Events:
+        """Stream one generation at the client's pace."""
+        return self._streams.paced(request_iterator, context)
+
+    def Resume(self, request: inference_pb2.ResumeRequest, context: _Context) -> _Events:
+        """Go on with a stream."""
+        return self._streams.resume(request, context)
 
     async def Cancel(
         self, request: inference_pb2.CancelRequest, context: _Context
     ) -> inference_pb2.CancelResponse:
         """End a generation of the caller: here, or on whatever worker another gateway has it running."""
-        owner, generation_id = caller_of(context).owner, request.generation_id
-        wire.check_generation_id(generation_id)
-        cancelled = self._registry.cancel(owner, generation_id)
-        if not cancelled:
-            cancelled = await self._pool.abort(worker_generation_id(owner, generation_id))
+        wire.check_generation_id(request.generation_id)
+        owner = caller_of(context).owner
+        cancelled = await self._cancellation.cancel(owner, request.generation_id)
         return inference_pb2.CancelResponse(cancelled=cancelled)
 
     async def CountTokens(
@@ -117,12 +107,6 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
         remaining_s = context.time_remaining()
         limit_s = self._render_timeout_s
         return limit_s if remaining_s is None else min(remaining_s, limit_s)
-
-
-async def _later(method: str) -> AsyncGenerator[generation_pb2.GenerationEvent, None]:
-    if method:
-        raise UnimplementedError(method)
-    yield generation_pb2.GenerationEvent()  # makes this an async generator, as the interceptor expects
 
 
 class ModelServicer(model_pb2_grpc.ModelServiceServicer):

@@ -20,11 +20,15 @@ class LegacyLogprobs(msgspec.Struct):
 
 
 class LogprobWriter:
-    """Turns the places of one choice into that shape, piece by piece."""
+    """Turns the places of one choice into that shape, piece by piece.
 
-    def __init__(self) -> None:
+    Args:
+        offset: characters of the text before the first piece.
+    """
+
+    def __init__(self, offset: int = 0) -> None:
         self._characters = codecs.getincrementaldecoder("utf-8")("replace")
-        self._offset = 0
+        self._offset = offset
 
     def piece(self, positions: Sequence[PositionLogprobs]) -> LegacyLogprobs:
         """What stands beside the text that these places became."""

@@ -17,13 +17,19 @@ def check_native_fields(request: inference_pb2.GenerateRequest) -> None:
         raise InvalidArgumentError(
             "session_busy", request.session_busy, "a value of SessionBusyPolicy"
         )
+    heartbeat_s(request)
+    size = len(request.quality.encode())
+    if size > MAX_QUALITY_BYTES:
+        raise InvalidArgumentError("quality", request.quality, f"at most {MAX_QUALITY_BYTES} bytes")
+
+
+def heartbeat_s(request: inference_pb2.GenerateRequest | inference_pb2.ResumeRequest) -> float:
+    """Seconds of silence before a heartbeat; 0: none. Raises InvalidArgumentError."""
     interval_ms = request.heartbeat_interval_ms
     if interval_ms and not MIN_HEARTBEAT_MS <= interval_ms <= MAX_HEARTBEAT_MS:
         limit = f"0, or {MIN_HEARTBEAT_MS} to {MAX_HEARTBEAT_MS}"
         raise InvalidArgumentError("heartbeat_interval_ms", interval_ms, limit)
-    size = len(request.quality.encode())
-    if size > MAX_QUALITY_BYTES:
-        raise InvalidArgumentError("quality", request.quality, f"at most {MAX_QUALITY_BYTES} bytes")
+    return interval_ms / 1000
 
 
 def _check_disconnect(policy: inference_pb2.DisconnectPolicy) -> None:

@@ -11,84 +11,87 @@ from grpc import aio
 from services.gateway import openai_wire
 from services.gateway.call_caller import caller_of
 from services.gateway.call_deadline import deadline_of
-from services.gateway.events import Failed, Finished, Reasoning, Text, ToolCall
-from services.gateway.interfaces import GenerationRequest
+from services.gateway.call_headers import add_header
+from services.gateway.events import Failed, Finished, Numbered, Reasoning, Text, ToolCall
+from services.gateway.offered_id import GENERATION_ID_KEY
 from services.gateway.openai_request import ChatRequest
-from services.gateway.openai_response import DONE, AnswerBuilder, ChunkWriter, encode
-from services.gateway.pool import Pool
+from services.gateway.openai_response import AnswerBuilder, encode
 from services.gateway.registry import Registry
-from services.gateway.rest_answers import json_body, stream_body
+from services.gateway.rest_answers import json_body
 from services.gateway.rest_body import BodyReader
+from services.gateway.rest_form import RestForm, begun_s
+from services.gateway.rest_retention import read_wish
+from services.gateway.rest_stream import streamed
+from services.gateway.session_choice import session_of, waits
+from services.gateway.session_turns import SessionTurns
 from services.gateway.settings import GatewaySettings
-from services.gateway.wire import new_generation_id
 
 _Context: TypeAlias = "aio.ServicerContext[Any, Any]"
 _Bodies: TypeAlias = AsyncGenerator[httpbody_pb2.HttpBody, None]
 
 
 class ChatCompletions:
-    """One generation for each call; the call's end, however it comes, ends it."""
+    """One generation for each call; the call's end, however it comes, ends it, unless it is to be kept."""
 
     def __init__(
-        self, pool: Pool, registry: Registry, bodies: BodyReader, settings: GatewaySettings
+        self,
+        turns: SessionTurns,
+        registry: Registry,
+        bodies: BodyReader,
+        settings: GatewaySettings,
     ) -> None:
-        self._pool, self._registry, self._bodies = pool, registry, bodies
+        self._turns, self._registry, self._bodies = turns, registry, bodies
         self._generation_timeout_s = settings.generation_timeout_s
+        self._heartbeat_s = settings.sse_heartbeat_s
 
     async def create(self, request: httpbody_pb2.HttpBody, context: _Context) -> _Bodies:
         """Answer one call."""
         chat = await self._bodies.read(request, ChatRequest)
-        model = self._pool.model(chat.model or "", caller_of(context)).name
+        caller = caller_of(context)
+        session_id = session_of(context, chat)
+        served, session = await self._turns.model(session_id, chat.model or "", caller)
+        model = served.name
         deadline_s = deadline_of(context, self._generation_timeout_s)
+        limits = self._registry.limits
+        wish = await read_wish(request, chat, context, self._bodies, limits)
         generation = openai_wire.generation_request(
-            chat, new_generation_id(), model, caller_of(context), deadline_s
+            chat, wish.generation_id, model, caller, deadline_s
         )
-        include_usage = bool(chat.stream_options and chat.stream_options.include_usage)
-        bodies = (
-            self._streamed(generation, include_usage) if chat.stream else self._whole(generation)
+        generation = self._turns.turn(generation, session, served, waits(chat))
+        kept = self._registry.kept.find((generation.owner, wish.generation_id))
+        form = RestForm(
+            is_chat=True,
+            generation_id=wish.generation_id,
+            created_s=begun_s(kept, time.time()),
+            model=model,
+            choice_count=generation.choice_count,
+            with_logprobs=generation.sampling.HasField("logprobs"),
+            include_usage=bool(chat.stream_options and chat.stream_options.include_usage),
+            is_numbered=wish.keep_s > 0,
         )
+        add_header(GENERATION_ID_KEY, wish.generation_id)
+        heartbeat_s = self._heartbeat_s if chat.stream else 0.0
+        events = self._registry.stream(generation, wish.retention(form, limits), heartbeat_s)
+        bodies = streamed(events, form.chunks()) if chat.stream else _whole(events, form)
         async with aclosing(bodies):
             async for body in bodies:
                 yield body
 
-    async def _streamed(self, generation: GenerationRequest, include_usage: bool) -> _Bodies:
-        writer = ChunkWriter(
-            f"chatcmpl-{generation.generation_id}", int(time.time()), generation.model
-        )
-        async with aclosing(self._registry.stream(generation)) as events:
-            async for numbered in events:
-                match numbered.event:
-                    case Text(index, text, logprobs):
-                        yield stream_body(writer.text(index, text, logprobs))
-                    case Reasoning(index, text):
-                        yield stream_body(writer.reasoning(index, text))
-                    case ToolCall() as call:
-                        yield stream_body(writer.tool_call(call))
-                    case Failed(error):
-                        raise error
-                    case Finished(choices, usage):
-                        last = b"".join(writer.end(end) for end in choices)
-                        last += writer.usage(usage) if include_usage else b""
-                        yield stream_body(last + DONE)
 
-    async def _whole(self, generation: GenerationRequest) -> _Bodies:
-        answer = AnswerBuilder(
-            f"chatcmpl-{generation.generation_id}",
-            int(time.time()),
-            generation.model,
-            generation.choice_count,
-            with_logprobs=generation.sampling.HasField("logprobs"),
-        )
-        async with aclosing(self._registry.stream(generation)) as events:
-            async for numbered in events:
-                match numbered.event:
-                    case Text(index, text, logprobs):
-                        answer.text(index, text, logprobs)
-                    case Reasoning(index, text):
-                        answer.reasoning(index, text)
-                    case ToolCall() as call:
-                        answer.tool_call(call)
-                    case Failed(error):
-                        raise error
-                    case Finished(choices, usage):
-                        yield json_body(encode(answer.build(list(choices), usage)))
+async def _whole(events: AsyncGenerator[Numbered, None], form: RestForm) -> _Bodies:
+    answer = AnswerBuilder(
+        form.answer_id, form.created_s, form.model, form.choice_count, form.with_logprobs
+    )
+    async with aclosing(events):
+        async for numbered in events:
+            match numbered.event:
+                case Text(index, text, logprobs):
+                    answer.text(index, text, logprobs)
+                case Reasoning(index, text):
+                    answer.reasoning(index, text)
+                case ToolCall() as call:
+                    answer.tool_call(call)
+                case Failed(error):
+                    raise error
+                case Finished(choices, usage):
+                    yield json_body(encode(answer.build(list(choices), usage)))

@@ -1,7 +1,7 @@
 """POST /v1/completions, streamed and whole."""
 
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from functools import partial
 from typing import Any, TypeAlias
@@ -13,33 +13,38 @@ from services.gateway import completion_wire
 from services.gateway.call_caller import caller_of
 from services.gateway.call_deadline import deadline_of
 from services.gateway.call_entry import entry_of_call
+from services.gateway.call_headers import add_header
 from services.gateway.completion_request import CompletionRequest, read_prompts
 from services.gateway.completion_response import TextCompletionWriter
-from services.gateway.events import Finished, Text
-from services.gateway.openai_response import DONE, encode
+from services.gateway.events import Failed, Finished, Numbered, Text
+from services.gateway.offered_id import GENERATION_ID_KEY
+from services.gateway.openai_response import encode
 from services.gateway.parameter_body import read_parameters
 from services.gateway.pool import Pool
 from services.gateway.registry import Registry
-from services.gateway.rest_answers import json_body, stream_body
+from services.gateway.rest_answers import json_body
 from services.gateway.rest_body import BodyReader
+from services.gateway.rest_form import RestForm, begun_s
+from services.gateway.rest_retention import KEEP_FIELD, read_wish
+from services.gateway.rest_stream import streamed
 from services.gateway.settings import GatewaySettings
 from services.gateway.side_by_side import as_one
-from services.gateway.wire import new_generation_id
 from services.runtime.errors import InvalidArgumentError
 
 _Context: TypeAlias = "aio.ServicerContext[Any, Any]"
 _Bodies: TypeAlias = AsyncGenerator[httpbody_pb2.HttpBody, None]
-_Events: TypeAlias = AsyncGenerator[Text | Finished, None]
+_Events: TypeAlias = AsyncGenerator[Numbered, None]
 
 
 class Completions:
-    """A generation for each prompt of a call; the call's end, however it comes, ends them all."""
+    """A generation for each prompt of a call; the call's end, however it comes, ends them all, unless the one is to be kept."""
 
     def __init__(
         self, pool: Pool, registry: Registry, bodies: BodyReader, settings: GatewaySettings
     ) -> None:
         self._pool, self._registry, self._bodies = pool, registry, bodies
         self._generation_timeout_s = settings.generation_timeout_s
+        self._heartbeat_s = settings.sse_heartbeat_s
 
     async def create(self, request: httpbody_pb2.HttpBody, context: _Context) -> _Bodies:
         """Answer one call."""
@@ -53,26 +58,38 @@ class Completions:
         )
         _check_seats(len(prompts))
         deadline_s = deadline_of(context, self._generation_timeout_s)
+        limits = self._registry.limits
+        wish = await read_wish(request, body, context, self._bodies, limits)
+        _check_kept(wish.keep_s, len(prompts))
         first = completion_wire.generation_request(
-            given, new_generation_id(), model, caller, deadline_s
+            given, wish.generation_id, model, caller, deadline_s
         )
         generations = completion_wire.of_prompts(first, prompts)
-        streams = [self._registry.stream(generation) for generation in generations]
-        writer = TextCompletionWriter(
-            f"cmpl-{first.generation_id}",
-            int(time.time()),
-            model,
-            len(streams) * first.choice_count,
+        kept = self._registry.kept.find((caller.owner, wish.generation_id))
+        form = RestForm(
+            is_chat=False,
+            generation_id=wish.generation_id,
+            created_s=begun_s(kept, time.time()),
+            model=model,
+            choice_count=len(generations) * first.choice_count,
             with_logprobs=first.sampling.HasField("logprobs"),
+            include_usage=bool(body.stream_options and body.stream_options.include_usage),
+            is_numbered=wish.keep_s > 0,
         )
-        include_usage = bool(body.stream_options and body.stream_options.include_usage)
-        async with aclosing(as_one(streams, first.choice_count)) as events:
-            bodies = (
-                _streamed(events, writer, include_usage) if body.stream else _whole(events, writer)
-            )
-            async with aclosing(bodies):
-                async for answer in bodies:
-                    yield answer
+        add_header(GENERATION_ID_KEY, wish.generation_id)
+        retention = wish.retention(form, limits)
+        heartbeat_s = self._heartbeat_s if body.stream else 0.0
+        streams = [self._registry.stream(one, retention, heartbeat_s) for one in generations]
+        several = len(streams) > 1  # then nothing comes of any before all were accepted
+        events = _merged(streams, first.choice_count) if several else streams[0]
+        bodies = (
+            streamed(events, form.chunks(), was_accepted=several)
+            if body.stream
+            else _whole(events, form)
+        )
+        async with aclosing(bodies):
+            async for answer in bodies:
+                yield answer
 
 
 def _check_seats(count: int) -> None:
@@ -83,19 +100,29 @@ def _check_seats(count: int) -> None:
         raise InvalidArgumentError("prompt", f"{count} prompts", limit)
 
 
-async def _streamed(events: _Events, writer: TextCompletionWriter, include_usage: bool) -> _Bodies:
-    async for event in events:
-        if isinstance(event, Text):
-            yield stream_body(writer.text(event.choice_index, event.text, event.logprobs))
-        else:
-            last = b"".join(map(writer.end, event.choices))
-            last += writer.usage(event.usage) if include_usage else b""
-            yield stream_body(last + DONE)
+def _check_kept(keep_s: float, count: int) -> None:
+    if keep_s and count > 1:
+        raise InvalidArgumentError(
+            KEEP_FIELD, f"{keep_s:g}", "absent where there are several prompts"
+        )
 
 
-async def _whole(events: _Events, writer: TextCompletionWriter) -> _Bodies:
-    async for event in events:
-        if isinstance(event, Text):
-            writer.keep(event.choice_index, event.text, event.logprobs)
-        else:
-            yield json_body(encode(writer.whole(event.choices, event.usage)))
+async def _merged(streams: Sequence[_Events], choices_each: int) -> _Events:
+    async with aclosing(as_one(streams, choices_each)) as events:
+        async for event in events:
+            yield Numbered(0, event)
+
+
+async def _whole(events: _Events, form: RestForm) -> _Bodies:
+    writer = TextCompletionWriter(
+        form.answer_id, form.created_s, form.model, form.choice_count, form.with_logprobs
+    )
+    async with aclosing(events):
+        async for numbered in events:
+            match numbered.event:
+                case Text(index, text, logprobs):
+                    writer.keep(index, text, logprobs)
+                case Failed(error):
+                    raise error
+                case Finished(choices, usage):
+                    yield json_body(encode(writer.whole(choices, usage)))

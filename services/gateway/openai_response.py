@@ -1,6 +1,6 @@
 """Chat completion bodies, streamed and not, exactly as OpenAI's clients read them (docs/openai.md has the rules)."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Literal
 
 import msgspec
@@ -11,6 +11,8 @@ from services.gateway.openai_tool_calls import Call, CallDelta, call_delta, whol
 from services.runtime.errors import ServiceError
 
 DONE = b"data: [DONE]\n\n"
+PING = b": ping\n"
+"""A comment, which no client shows. With one end of line: with two, some take it for an event."""
 _FINISH: dict[Finish, Literal["stop", "length", "tool_calls"]] = {
     Finish.STOP: "stop",
     Finish.STOP_SEQUENCE: "stop",
@@ -64,6 +66,8 @@ class Chunk(msgspec.Struct, omit_defaults=True):
     model: str
     choices: list[ChunkChoice]
     usage: UsageBody | None = None
+    sequence: int | None = None
+    """Where the generation is kept: the cursor to resume after. Not OpenAI's."""
 
 
 class AnswerMessage(msgspec.Struct, omit_defaults=True):
@@ -143,11 +147,19 @@ def usage_body(usage: Usage) -> UsageBody:
 
 
 class ChunkWriter:
-    """Chunks of one stream: the role once per choice, with its first text; one final reason per choice."""
+    """Chunks of one stream: the role once per choice, with its first text; one final reason per choice.
 
-    def __init__(self, completion_id: str, created: int, model: str) -> None:
+    Args:
+        begun: choices whose role the reader has.
+    """
+
+    def __init__(
+        self, completion_id: str, created: int, model: str, begun: Collection[int] = ()
+    ) -> None:
         self._head = (completion_id, "chat.completion.chunk", created, model)
-        self._begun: set[int] = set()
+        self._begun = set(begun)
+        self.sequence: int | None = None
+        """Of the event that is written; None: it is not told."""
 
     def text(self, index: int, text: str, logprobs: Sequence[PositionLogprobs] = ()) -> bytes:
         """Text of the answer; its log-probabilities only where there are any."""
@@ -184,7 +196,7 @@ class ChunkWriter:
         return "assistant"
 
     def _chunk(self, choice: ChunkChoice) -> bytes:
-        return sse(Chunk(*self._head, choices=[choice]))
+        return sse(Chunk(*self._head, choices=[choice], sequence=self.sequence))
 
 
 class AnswerBuilder:

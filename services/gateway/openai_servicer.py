@@ -10,6 +10,8 @@ from hotline.v1 import openai_pb2, openai_pb2_grpc
 
 from services.gateway import openai_models, openapi_document
 from services.gateway.call_caller import caller_of
+from services.gateway.cancellation import Cancellation
+from services.gateway.generation_routes import GenerationRoutes
 from services.gateway.openai_chat import ChatCompletions
 from services.gateway.openai_completions import Completions
 from services.gateway.openai_plain_text import PlainTextRoutes
@@ -17,8 +19,10 @@ from services.gateway.pool import Pool
 from services.gateway.registry import Registry
 from services.gateway.rest_answers import json_body
 from services.gateway.rest_body import BodyReader
+from services.gateway.session_routes import SessionRoutes
+from services.gateway.session_turns import SessionTurns
+from services.gateway.sessions.sessions import Sessions
 from services.gateway.settings import GatewaySettings
-from services.runtime.errors import UnimplementedError
 
 _Context: TypeAlias = "aio.ServicerContext[Any, Any]"
 _Bodies: TypeAlias = AsyncGenerator[httpbody_pb2.HttpBody, None]
@@ -27,11 +31,20 @@ _Bodies: TypeAlias = AsyncGenerator[httpbody_pb2.HttpBody, None]
 class OpenAIServicer(openai_pb2_grpc.OpenAIServiceServicer):
     """The contract is in openai.proto; rest_answers.py says how errors travel."""
 
-    def __init__(self, pool: Pool, registry: Registry, settings: GatewaySettings) -> None:
+    def __init__(
+        self,
+        pool: Pool,
+        registry: Registry,
+        sessions: Sessions,
+        turns: SessionTurns,
+        settings: GatewaySettings,
+    ) -> None:
         self._pool = pool
         bodies = BodyReader(settings)
-        self._chat = ChatCompletions(pool, registry, bodies, settings)
+        self._chat = ChatCompletions(turns, registry, bodies, settings)
+        self._sessions = SessionRoutes(sessions, pool, bodies)
         self._completions = Completions(pool, registry, bodies, settings)
+        self._generations = GenerationRoutes(registry, Cancellation(pool, registry), settings)
         self._plain_text = PlainTextRoutes(pool, bodies, settings)
 
     def CreateChatCompletion(self, request: httpbody_pb2.HttpBody, context: _Context) -> _Bodies:
@@ -76,11 +89,43 @@ class OpenAIServicer(openai_pb2_grpc.OpenAIServiceServicer):
     def StreamGenerationEvents(
         self, request: openai_pb2.StreamGenerationEventsRequest, context: _Context
     ) -> _Bodies:
-        """Not built yet."""
-        return _later("GET /v1/generations/{id}/events")
+        """GET /v1/generations/{id}/events."""
+        return self._generations.events(request, context)
 
+    def CancelGeneration(
+        self, request: openai_pb2.CancelGenerationRequest, context: _Context
+    ) -> _Bodies:
+        """POST /v1/generations/{id}/cancel."""
+        return self._generations.cancel(request, context)
 
-async def _later(route: str) -> _Bodies:
-    if route:
-        raise UnimplementedError(route)
-    yield httpbody_pb2.HttpBody()  # makes this an async generator, as the interceptors expect
+    def CreateSessionObject(self, request: httpbody_pb2.HttpBody, context: _Context) -> _Bodies:
+        """POST /v1/sessions."""
+        return self._sessions.create(request, context)
+
+    def ListSessionObjects(
+        self, request: openai_pb2.ListSessionObjectsRequest, context: _Context
+    ) -> _Bodies:
+        """GET /v1/sessions."""
+        return self._sessions.page(request, context)
+
+    def GetSessionObject(
+        self, request: openai_pb2.GetSessionObjectRequest, context: _Context
+    ) -> _Bodies:
+        """GET /v1/sessions/{session_id}."""
+        return self._sessions.get(request, context)
+
+    def DeleteSessionObject(
+        self, request: openai_pb2.DeleteSessionObjectRequest, context: _Context
+    ) -> _Bodies:
+        """DELETE /v1/sessions/{session_id}."""
+        return self._sessions.delete(request, context)
+
+    def TouchSessionObject(
+        self, request: openai_pb2.TouchSessionObjectRequest, context: _Context
+    ) -> _Bodies:
+        """POST /v1/sessions/{session_id}/touch."""
+        return self._sessions.touch(request, context)
+
+    def ClearKeyValueCache(self, request: httpbody_pb2.HttpBody, context: _Context) -> _Bodies:
+        """POST /v1/kvcache/clear."""
+        return self._sessions.clear(request, context)

@@ -94,11 +94,12 @@ def _conversation(request: ChatRequest, given: Parameters) -> Conversation:
     choice = given.value("tool_choice")
     if choice is not None:
         render.tool_choice.CopyFrom(tool_choice(choice))
-    messages = [_message(message, index) for index, message in enumerate(request.messages or ())]
+    messages = [message_of(message, index) for index, message in enumerate(request.messages or ())]
     return Conversation(messages, render)
 
 
-def _message(message: ChatMessage, index: int) -> conversation_pb2.Message:
+def message_of(message: ChatMessage, index: int) -> conversation_pb2.Message:
+    """One message. Raises InvalidArgumentError for a tool call that cannot be read."""
     wire = conversation_pb2.Message(
         role=_ROLES[message.role], tool_call_id=message.tool_call_id or ""
     )

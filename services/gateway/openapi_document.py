@@ -5,6 +5,7 @@ from importlib.metadata import version
 from typing import Any
 
 import msgspec
+from google.protobuf.descriptor import FieldDescriptor
 
 from services.gateway import openapi_schemas as schemas
 from services.gateway.openai_request import ChatMessage
@@ -12,6 +13,7 @@ from services.gateway.openai_response import ErrorBody
 from services.gateway.openapi_operations import OPERATIONS, Operation
 from services.gateway.openapi_routes import Route, routes
 from services.gateway.rest_answers import EVENT_STREAM, JSON
+from services.gateway.sessions.sessions import MAX_PAGE
 from services.runtime.error_table import TABLE, Reason
 
 _Node = dict[str, Any]
@@ -111,16 +113,25 @@ def _parameters(route: Route) -> list[_Node]:
         for name in route.path_fields
     ]
     query: list[_Node] = [
-        {"name": field.name, "in": "query", "schema": {"type": "integer", "minimum": 0}}
+        {"name": field.name, "in": "query", "schema": _query_schema(field)}
         for field in route.query_fields
     ]
     return path + query
 
 
+def _query_schema(field: FieldDescriptor) -> _Node:
+    if field.type == FieldDescriptor.TYPE_STRING:
+        return _SESSION_ID
+    return {"type": "integer", "minimum": 0} | _MAXIMA.get(field.name, {})
+
+
+_MAXIMA: dict[str, _Node] = {"limit": {"maximum": MAX_PAGE}}
+_SESSION_ID: _Node = {"type": "string", "pattern": "^[0-9a-f]{32}$"}
 _PATH_SCHEMAS: dict[str, _Node] = {
     "model": {"type": "string", "minLength": 1},
     "probe": {"enum": ["ready", "live"]},
     "generation_id": {"type": "string", "pattern": "^[A-Za-z0-9._:-]{1,128}$"},
+    "session_id": _SESSION_ID,
 }
 
 

@@ -8,9 +8,12 @@ import msgspec
 
 from services.gateway import openapi_schemas as schemas
 from services.gateway.completion_response import TextCompletion
+from services.gateway.generation_routes import CancelledBody
 from services.gateway.openai_models import HealthBody, ModelBody, ModelListBody
 from services.gateway.openai_response import Answer, Chunk
+from services.gateway.openapi_sessions import CLEAR_REQUEST, SESSION_REQUEST
 from services.gateway.plain_text_request import DetokenizeAnswer, TokenizeAnswer
+from services.gateway.session_bodies import DeletedSessionBody, SessionBody, SessionListBody
 from services.runtime.error_table import Reason
 
 _ANY = frozenset({Reason.INTERNAL, Reason.CANCELLED, Reason.DEADLINE_EXCEEDED, Reason.UNAVAILABLE})
@@ -22,10 +25,13 @@ _TEXT = _KEYED | {
     Reason.OVERLOADED,
     Reason.RATE_LIMITED,
 }
+_SESSION = _KEYED | {Reason.INVALID_ARGUMENT, Reason.SESSION_NOT_FOUND}
 _GENERATION = _TEXT | {
     Reason.CONTEXT_LENGTH_EXCEEDED,
     Reason.ENGINE_DEAD,
     Reason.GENERATION_CONFLICT,
+    Reason.SESSION_BUSY,
+    Reason.SESSION_NOT_FOUND,
     Reason.FEATURES_MISSING,
     Reason.INVALID_MEDIA,
     Reason.UNIMPLEMENTED,
@@ -107,15 +113,39 @@ OPERATIONS: Mapping[str, Operation] = {
     ),
     "GetOpenAPIDocument": Operation("This document.", _KEYED),
     "StreamGenerationEvents": Operation(
-        "Resume a stream. Not in this version: 501.",
+        "Resume a stream: the chunks that followed `after`, each with its number as its `id`. The header `Last-Event-ID` "
+        "goes over `after`.",
         _KEYED
-        | {
-            Reason.INVALID_ARGUMENT,
-            Reason.GENERATION_NOT_FOUND,
-            Reason.GENERATION_EXPIRED,
-            Reason.UNIMPLEMENTED,
-        },
-        is_built=False,
+        | {Reason.INVALID_ARGUMENT, Reason.GENERATION_NOT_FOUND, Reason.GENERATION_EXPIRED},
+        event=Chunk,
+    ),
+    "CancelGeneration": Operation(
+        "Cancel a generation, by its id or that of its answer.",
+        _KEYED | {Reason.INVALID_ARGUMENT},
+        answer=CancelledBody,
+    ),
+    "CreateSessionObject": Operation(
+        "Open a session: a conversation that the server keeps.",
+        _TEXT | {Reason.INVALID_MEDIA},
+        SESSION_REQUEST,
+        SessionBody,
+        examples={"as configured": {}, "of an hour": {"ttl_seconds": 3600, "cache_scope": "session"}},
+    ),
+    "ListSessionObjects": Operation(
+        "The caller's sessions, newest first.", _SESSION, answer=SessionListBody
+    ),
+    "GetSessionObject": Operation("One session.", _SESSION, answer=SessionBody),
+    "DeleteSessionObject": Operation(
+        "Forget a session, if it is there.", _SESSION, answer=DeletedSessionBody
+    ),
+    "TouchSessionObject": Operation(
+        "Begin a session's idle time to live again.", _SESSION, answer=SessionBody
+    ),
+    "ClearKeyValueCache": Operation(
+        "Make a session's KV cache unreachable, and forget its history where asked.",
+        _SESSION | {Reason.REQUEST_TOO_LARGE, Reason.OVERLOADED, Reason.SESSION_BUSY},
+        CLEAR_REQUEST,
+        SessionBody,
     ),
 }
 """By the RPC's name."""

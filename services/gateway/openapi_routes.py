@@ -60,5 +60,5 @@ def _query_fields(message: Descriptor, path: str, method: str) -> list[FieldDesc
     return [field for field in message.fields if field.name not in bound | _IGNORED]
 
 
-_IGNORED = {"model", "probe", "generation_id"}
+_IGNORED = {"model", "probe", "generation_id", "session_id"}
 """ignored_query_parameters of the edge."""

@@ -11,6 +11,7 @@ from services.gateway.completion_request import MAX_CHOICES
 from services.gateway.json_ids import MAX_ID
 from services.gateway.openai_logprobs import ChoiceLogprobs, ShownToken
 from services.gateway.openai_request import ChatMessage
+from services.gateway.openapi_sessions import session_requests
 from services.gateway.parameter import Parameter, Route, json_schema
 from services.gateway.parameter_table import of_route
 from services.gateway.parameters import MAX_MESSAGES
@@ -110,6 +111,7 @@ def requests() -> dict[str, _Schema]:
             model=_MODEL,
             tokens={"type": "array", "items": _ID, "maxItems": MAX_IDS},
         ),
+        **session_requests(_object, messages, _MODEL),
     }
 
 

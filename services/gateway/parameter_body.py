@@ -96,6 +96,17 @@ def read_parameters(body: RouteBody) -> Parameters:
     return Parameters(given)
 
 
+def read_parameter(body: RouteBody, name: str) -> Given | None:
+    """One parameter alone. Raises InvalidArgumentError where it is at fault."""
+    given: dict[str, Given] = {}
+    parameters = [one for one in of_route(body.route) if one.name == name]
+    _read(body, "", parameters, given)
+    nested = getattr(body, NESTED)
+    if nested is not None:
+        _read(nested, f"{NESTED}.", [one for one in parameters if one.is_nestable], given)
+    return given.get(name)
+
+
 def _read(place: Any, prefix: str, parameters: list[Parameter], given: dict[str, Given]) -> None:
     """Read one place, all of it, so that nothing wrong passes; what was given before wins."""
     found: dict[str, Given] = {}

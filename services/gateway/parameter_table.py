@@ -26,6 +26,9 @@ from services.gateway.parameter_kinds import (
 from services.gateway.tools import ToolChoices, Tools
 from services.runtime.sampling_ranges import PRIORITIES, SAMPLING_RANGES, Range
 
+KEEP_SECONDS = Range(1, 600)
+"""As DisconnectPolicy has it."""
+SESSION_ID_BYTES = 32
 MAX_TEXT_LOGPROBS = 5
 """OpenAI's, for text completions."""
 MAX_VARIABLES_BYTES = 16 * 1024
@@ -104,6 +107,15 @@ TABLE: Sequence[Parameter] = (
               "With a prompt that is text: puts before it what the tokenizer puts before every text.", _COMPLETIONS),
     Parameter("priority", Number(PRIORITIES, is_integer=True), "priority", "0",
               "-100 goes first, 100 last.", is_nestable=True),
+    Parameter("x_keep_seconds", Number(KEEP_SECONDS, is_integer=True), "disconnect.keep_s", "it ends with its reader",
+              "Where the connection ends first, the generation runs on for so long and can be resumed. Also as the header "
+              "`X-Keep-Seconds`.", is_nestable=True),
+    Parameter("session_id", Text(SESSION_ID_BYTES), "session_id", "no session",
+              "A session of the caller's: `messages` are what is new in it. Also as the header `X-Session-Id`.",
+              _CHAT, is_nestable=True),
+    Parameter("session_wait", Boolean(), "session_busy", "false",
+              "While a turn of the session runs: true waits for its end within the deadline, false answers 409.",
+              _CHAT, is_nestable=True),
     Parameter("user", Text(MAX_USER_BYTES), "", "none",
               "Accepted and not used: whose a generation is follows from the API key."),
     Parameter("enable_thinking", Boolean(), "render.enable_thinking", "the model's own habit",

@@ -58,6 +58,14 @@ class Seat:
         self._waiter: Waiter | None = None
         self._closed = False
 
+    @property
+    def ahead(self) -> int:
+        """Generations ahead of it while it waits for a place; 0 before and after."""
+        waiter = self._waiter
+        if waiter is None or not waiter.queued:
+            return 0
+        return self._bounds.places.queue.ahead_of(waiter)
+
     @asynccontextmanager
     async def place(self, request: GenerationRequest) -> AsyncGenerator[int, None]:
         """Wait for a place and hold it; yields how many others were given one meanwhile.

@@ -64,7 +64,11 @@ def _read(image: conversation_pb2.ImagePart, field: str) -> tuple[bytes, bytes]:
     if image.url:
         head, comma, body = image.url.partition(",")
         try:
-            data = b64decode(body, validate=True) if head.lower().endswith(";base64") and comma else b""
+            data = (
+                b64decode(body, validate=True)
+                if head.lower().endswith(";base64") and comma
+                else b""
+            )
         except binascii.Error:
             data = b""
     if not data:

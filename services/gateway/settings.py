@@ -8,6 +8,8 @@ from pydantic import AfterValidator, Field, model_validator
 from pydantic_settings import SettingsConfigDict
 
 from services.gateway.admission_limits import AdmissionLimits
+from services.gateway.retention import RetentionLimits
+from services.gateway.sessions.settings import SessionSettings
 from services.runtime.loopback import is_loopback
 from services.runtime.settings import ServiceSettings
 
@@ -61,6 +63,23 @@ class GatewaySettings(ServiceSettings):
     """Longest time that a running generation waits for a detokeniser after its own one went; then UNAVAILABLE."""
     generation_timeout_s: float = Field(600.0, gt=0, le=3600)
     """Longest generation where the client set no deadline, and the most that a deadline may ask for."""
+    max_keep_s: float = Field(600.0, ge=1, le=600)
+    """The most that a request may ask for: a generation runs on for so long after its last reader went, and is kept for
+    so long after its end."""
+    max_replay_bytes: int = Field(1024 * 1024, ge=4096)
+    """Of one generation that can be resumed: what its readers have had. The oldest goes first, and can then not be
+    replayed."""
+    max_unread_bytes: int = Field(1024 * 1024, ge=4096)
+    """Of one generation: text and log-probabilities that no reader has had. Beyond it the generation is cancelled."""
+    max_kept_bytes: int = Field(256 * 1024 * 1024, ge=0)
+    """Of all generations that have ended and can still be replayed. The oldest goes first."""
+    max_kept_count: int = Field(4096, ge=0)
+    """Generations that have ended and can still be replayed. The oldest goes first."""
+    sse_heartbeat_s: float = Field(15.0, ge=0, le=60)
+    """A comment in an event stream of a generation that was accepted, after so long a silence; 0: none. It commits the
+    status 200: what fails later is told in the stream."""
+    sessions: SessionSettings = Field(default_factory=SessionSettings)
+    """Conversations that the gateway keeps."""
     max_body_bytes: int = Field(32 * 1024 * 1024, ge=1024)
     """Largest REST body; the edge has the same limit and answers first."""
     parse_off_loop_bytes: int = Field(64 * 1024, ge=0)
@@ -70,6 +89,12 @@ class GatewaySettings(ServiceSettings):
         """The bounds of admission."""
         return AdmissionLimits(
             **{field.name: getattr(self, field.name) for field in fields(AdmissionLimits)}
+        )
+
+    def retention(self) -> RetentionLimits:
+        """The bounds of what is kept of generations."""
+        return RetentionLimits(
+            **{field.name: getattr(self, field.name) for field in fields(RetentionLimits)}
         )
 
     @model_validator(mode="after")

@@ -12,6 +12,7 @@ from services.gateway.events import (
     Event,
     Failed,
     Finished,
+    Heartbeat,
     Numbered,
     Text,
     Timings,
@@ -24,7 +25,7 @@ _Next: TypeAlias = "asyncio.Future[Numbered]"
 
 async def as_one(
     streams: Sequence[_Stream], choices_each: int
-) -> AsyncGenerator[Text | Finished, None]:
+) -> AsyncGenerator[Text | Heartbeat | Finished, None]:
     """Text and end of several generations as those of one, whose choices are all of theirs, in order.
 
     Its usage is the sum of theirs, its timings those of the last to end. Raises as `side_by_side` does.
@@ -36,6 +37,8 @@ async def as_one(
             first = index * choices_each
             if isinstance(event, Text):
                 yield replace(event, choice_index=first + event.choice_index) if first else event
+            elif isinstance(event, Heartbeat):
+                yield event
             elif isinstance(event, Finished):
                 for end in event.choices:
                     place = first + end.choice_index
@@ -77,6 +80,11 @@ async def _several(streams: Sequence[_Stream]) -> AsyncGenerator[tuple[int, Even
             for future in done:
                 index = awaited.pop(future)
                 event = _checked(future.result())
+                if isinstance(event, Heartbeat):
+                    read_on(index)
+                    if len(begun) == len(streams):
+                        yield index, event
+                    continue
                 yield index, event
                 if isinstance(event, Finished):
                     begun.add(index)

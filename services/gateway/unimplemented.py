@@ -2,9 +2,6 @@
 
 from typing import Any
 
-from grpc import aio
-from hotline.v1 import session_pb2_grpc
-
 from services.runtime.errors import UnimplementedError
 
 
@@ -19,10 +16,3 @@ def refusing(base: type, service: str, **built: Any) -> Any:
 
     methods = {name: built.get(name) or refusal(name) for name in vars(base) if name[0].isupper()}
     return type(f"Later{base.__name__}", (base,), methods)()
-
-
-def add_later_services(server: aio.Server) -> list[str]:
-    """Register them; returns their full names."""
-    session = refusing(session_pb2_grpc.SessionServiceServicer, "SessionService")
-    session_pb2_grpc.add_SessionServiceServicer_to_server(session, server)
-    return ["hotline.v1.SessionService"]

@@ -15,6 +15,7 @@ from services.gateway.events import (
     Failed,
     Finish,
     Finished,
+    Heartbeat,
     Numbered,
     Reasoning,
     Started,
@@ -30,7 +31,7 @@ from services.gateway.pool import ServedModel
 from services.gateway.prompt_wire import raw_prompt
 from services.gateway.sampling_wire import check_sampling
 from services.gateway.tool_wire import check_render_tools, force_tools, tool_use
-from services.runtime.errors import InvalidArgumentError, UnimplementedError
+from services.runtime.errors import InvalidArgumentError
 from services.runtime.sampling_ranges import PRIORITIES
 
 MAX_RENDER_BYTES = 160 * 1024
@@ -43,18 +44,18 @@ def new_generation_id() -> str:
     return uuid.uuid4().hex
 
 
-def check_generation_id(generation_id: str) -> None:
+def check_generation_id(generation_id: str, field: str = "generation_id") -> None:
     """Raises InvalidArgumentError for what cannot be a generation's id."""
     if not _ID.fullmatch(generation_id):
         raise InvalidArgumentError(
-            "generation_id", generation_id, "1 to 128 characters of [A-Za-z0-9._:-]"
+            field, generation_id, "1 to 128 characters of [A-Za-z0-9._:-]"
         )
 
 
 def generation_request(
     request: inference_pb2.GenerateRequest, model: str, caller: Caller, deadline_s: float
 ) -> GenerationRequest:
-    """Check a native request. Raises InvalidArgumentError or UnimplementedError.
+    """Check a native request. Raises InvalidArgumentError.
 
     Args:
         model: the canonical name that `request.model` stands for.
@@ -62,8 +63,6 @@ def generation_request(
     """
     if request.generation_id:
         check_generation_id(request.generation_id)
-    if request.session_id:
-        raise UnimplementedError("a session", field="session_id")
     check_native_fields(request)
     if not PRIORITIES.holds(request.priority):
         raise InvalidArgumentError("priority", request.priority, str(PRIORITIES))
@@ -140,6 +139,11 @@ def _event(event: Event) -> generation_pb2.GenerationEvent:
             arguments = struct_pb2.Struct()
             arguments.update(dict(event.arguments))
             message.action.arguments.CopyFrom(arguments)
+        case Heartbeat():
+            message.heartbeat.state = generation_pb2.GenerationState.Value(
+                f"GENERATION_STATE_{event.state.value}"
+            )
+            message.heartbeat.queue_position = event.queue_position
         case Finished():
             message.finished.CopyFrom(_finished(event))
         case Failed():

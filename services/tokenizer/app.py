@@ -44,6 +44,7 @@ class TokenizerApp(Service):
             model=self._settings.model_name,
             roles=sorted(self._settings.roles),
             elapsed_s=round(time.monotonic() - start_s, 1),
+            sessions_render=self._sessions_render(),
         )
 
     async def drain(self) -> None:
@@ -53,6 +54,13 @@ class TokenizerApp(Service):
     async def close(self) -> None:
         """Close channels and pools."""
         await self._servicer.close()
+
+    def _sessions_render(self) -> str:
+        """How much of a session's prompt is rendered in a turn: "turns", "whole", or "" where nothing is."""
+        model = self._servicer.model
+        if model is None or model.renderer is None:
+            return ""
+        return "turns" if model.renderer.goes_on else "whole"
 
     def _load(self) -> Model:
         model = load_model(self._settings)

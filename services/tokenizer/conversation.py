@@ -65,6 +65,28 @@ class Message:
 
 
 @dataclass(frozen=True)
+class Answer:
+    """An answer of the model's, by its ids."""
+
+    field: str
+    """Its path in the request, such as `continuation`."""
+    token_ids: Sequence[int]
+    """As they were sampled, the answer's end included."""
+    stop_match: str = ""
+    """The stop string of the request that ended its text."""
+
+
+@dataclass(frozen=True)
+class PastAnswer:
+    """An assistant message whose text is an answer of the model's."""
+
+    message_index: int
+    answer: Answer
+    prefix: str = ""
+    """Stands before the text: what its prompt's end said already in the model's name."""
+
+
+@dataclass(frozen=True)
 class Conversation:
     """A conversation and how to render it."""
 
@@ -75,6 +97,9 @@ class Conversation:
     tools: Sequence[Mapping[str, Any]] = ()
     hides_tools: bool = False
     """The template is to see none of them."""
+    after: Answer | None = None
+    """The messages go on after this answer, and only what follows it is rendered."""
+    past_answers: Sequence[PastAnswer] = ()
 
 
 @dataclass(frozen=True)
@@ -108,7 +133,7 @@ def check(conversation: Conversation, limits: ConversationLimits) -> None:
         sizes = [len(text.encode()) for text in message.texts()]
         text_bytes += sum(sizes)
         said_something |= bool(images or sum(sizes) or message.tool_calls)
-    if not said_something:
+    if not said_something and conversation.after is None:
         raise InvalidArgumentError("messages", "", "a conversation with some content")
     if image_count > limits.max_images:
         raise InvalidArgumentError(

@@ -4,15 +4,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from services.tokenizer.content import ContentLayout
+from services.tokenizer.continuation import Continuations
+from services.tokenizer.continuation_proof import ContinuationProof
 from services.tokenizer.conversation import ConversationLimits
 from services.tokenizer.detokeniser import Detokeniser
 from services.tokenizer.forced_calls import call_readers
 from services.tokenizer.media import MediaLimits
 from services.tokenizer.model_folder import ModelFolder, Vocabulary, load, load_vocabulary
 from services.tokenizer.output_text import OutputFormat
+from services.tokenizer.past_answer import PastAnswers
 from services.tokenizer.pixels import PatchCutter
 from services.tokenizer.plain_text import PlainText
-from services.tokenizer.renderer import Renderer, TextEncoder, Thinking, Vision
+from services.tokenizer.renderer import History, Renderer, TextEncoder, Thinking, Vision
 from services.tokenizer.settings import Role, TokenizerSettings
 from services.tokenizer.special_text import SpecialText
 from services.tokenizer.template import ChatTemplate
@@ -71,12 +74,26 @@ def _decode(folder: ModelFolder) -> Callable[[Sequence[int], bool], str]:
 
 def _renderer(folder: ModelFolder, settings: TokenizerSettings, encoder: TextEncoder) -> Renderer:
     template = ChatTemplate(folder.chat_template)
+    layout = ContentLayout(template, settings.content_format, settings.image_placeholder)
+    thinking = Thinking(settings.think_tags, settings.no_think_prefix)
+    vision = _vision(folder, settings)
+    continuations = Continuations(template, _borders(folder))
+    proof = ContinuationProof(
+        template,
+        layout,
+        continuations,
+        thinking.switch,
+        lambda text: encoder.encode([text])[0],
+        vision is not None,
+        settings.think_tags,
+    )
     return Renderer(
         template=template,
-        layout=ContentLayout(template, settings.content_format, settings.image_placeholder),
+        layout=layout,
         encoder=encoder,
-        thinking=Thinking(settings.think_tags, settings.no_think_prefix),
-        vision=_vision(folder, settings),
+        thinking=thinking,
+        vision=vision,
+        history=History(_past_answers(folder, settings), continuations, proof),
         limits=(
             ConversationLimits(
                 settings.max_images,
@@ -86,6 +103,33 @@ def _renderer(folder: ModelFolder, settings: TokenizerSettings, encoder: TextEnc
             ),
             MediaLimits(settings.max_image_bytes, settings.max_image_pixels),
         ),
+    )
+
+
+def _borders(folder: ModelFolder) -> list[str]:
+    """Control tokens before which a prompt may be cut: they take nothing from what stands before them."""
+    added = folder.backend.get_added_tokens_decoder()
+    return [
+        spelling
+        for spelling, token_id in folder.control.items()
+        if not added[token_id].lstrip and not added[token_id].single_word
+    ]
+
+
+def _past_answers(folder: ModelFolder, settings: TokenizerSettings) -> PastAnswers:
+    shown_tags = (*settings.think_tags, settings.answer_tag, *settings.end_tags)
+    tags = {*shown_tags, *settings.output_tags}
+    tag_ids = {folder.control[tag] for tag in tags if tag in folder.control}
+    shown_ids = {folder.control[tag] for tag in shown_tags if tag in folder.control}
+    hidden_ids = folder.special_ids - tag_ids
+    return PastAnswers(
+        Detokeniser(folder.backend, hidden_ids),
+        settings.end_tags,
+        settings.history_end_tags,
+        end_ids=folder.end_ids,
+        hidden_ids=hidden_ids,
+        unseen_ids=folder.special_ids & (tag_ids - shown_ids),
+        vocabulary_size=folder.vocabulary_size,
     )
 
 

@@ -1,11 +1,13 @@
 """A conversation to a prompt: token ids, and the features that stand in them."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from services.runtime.errors import InvalidArgumentError
 from services.tokenizer.content import ContentLayout
+from services.tokenizer.continuation import Continuations, Following
+from services.tokenizer.continuation_proof import ContinuationProof
 from services.tokenizer.conversation import (
     Conversation,
     ConversationLimits,
@@ -17,6 +19,7 @@ from services.tokenizer.conversation import (
 from services.tokenizer.data_url import read_data_url
 from services.tokenizer.features import Feature, Placement, image_feature, media_digest
 from services.tokenizer.media import MediaLimits, decode_image
+from services.tokenizer.past_answer import KeptAnswer, PastAnswers
 from services.tokenizer.pixels import PatchCutter
 from services.tokenizer.special_text import SpecialText, new_mark
 from services.tokenizer.template import ChatTemplate
@@ -31,6 +34,12 @@ class Prompt:
     """In rising offset; the ranges do not overlap."""
     thinking_closed: bool
     """The prompt ends inside the answer."""
+    answer_token_count: int = 0
+    """After an answer: so many of its ids stay in front."""
+    whole_needed: bool = False
+    """Nothing was rendered, since what follows an answer depends on what came before it."""
+    answer_prefix: str = ""
+    """What the prompt's end says already in the model's name."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +59,17 @@ class Thinking:
     no_think_prefix: str | None
     """None: the template's own switch."""
 
+    def switch(self, enable: bool | None, variables: dict[str, Any]) -> str:
+        """Set the template's switch, or return what to put after the generation prompt instead."""
+        if enable is None:
+            enable = variables.get("enable_thinking")
+        if self.no_think_prefix is not None:
+            variables.pop("enable_thinking", None)
+            return self.no_think_prefix if enable is False else ""
+        if enable is not None:
+            variables["enable_thinking"] = enable
+        return ""
+
 
 @dataclass(frozen=True)
 class TextEncoder:
@@ -58,6 +78,15 @@ class TextEncoder:
     encode: Callable[[list[str]], list[list[int]]]
     """Ids of each of several texts, without any additions of the tokenizer's own."""
     special: SpecialText
+
+
+@dataclass(frozen=True)
+class History:
+    """How a model's conversations go on after its answers."""
+
+    answers: PastAnswers
+    continuations: Continuations
+    proof: ContinuationProof
 
 
 class Renderer:
@@ -70,10 +99,11 @@ class Renderer:
         encoder: TextEncoder,
         thinking: Thinking,
         vision: Vision | None,
+        history: History,
         limits: tuple[ConversationLimits, MediaLimits],
     ) -> None:
         self._template, self._layout, self._encoder = template, layout, encoder
-        self._thinking, self._vision = thinking, vision
+        self._thinking, self._vision, self._history = thinking, vision, history
         self._limits, self._media_limits = limits
 
     @property
@@ -81,37 +111,71 @@ class Renderer:
         """Whether images may be rendered at all."""
         return self._vision is not None
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether what follows an answer can be rendered alone, with and without tools; found out once."""
+        held = self._history.proof.holds({}, uses_tools=False)
+        return self._history.proof.holds({}, uses_tools=self._limits.has_tools) and held
+
     def render(self, conversation: Conversation) -> Prompt:
-        """Render one conversation. Raises InvalidArgumentError and InvalidMediaError naming the part."""
+        """Render one conversation, or what of it follows an answer. Raises InvalidArgumentError and InvalidMediaError naming the part."""
+        conversation = self._with_past_answers(conversation)
         check(conversation, self._limits)
+        kept = KeptAnswer(0, "", "")
+        if conversation.after is not None:
+            kept = self._history.answers.keep(conversation.after)
         mark = new_mark()
         messages = [self._lay(message, mark) for message in conversation.messages]
         guard = self._encoder.special.guard(mark, allow_output_tags=False)
         variables: dict[str, Any] = guard(dict(conversation.variables or {}))
         shown = () if conversation.hides_tools else conversation.tools
         tools: list[dict[str, Any]] = [guard(tool) for tool in shown]
-        suffix = self._switch_thinking(conversation.enable_thinking, variables)
-        text = self._template.render(messages, variables, tools)
-        tail = self._template.generation_prompt(text, messages, variables, tools) + suffix
+        suffix = self._thinking.switch(conversation.enable_thinking, variables)
+        if conversation.after is None:
+            text = self._template.render(messages, variables, tools)
+            tail = self._template.generation_prompt(text, messages, variables, tools) + suffix
+        else:
+            following = self._following(conversation, messages, variables, tools)
+            if following is None:
+                return Prompt((), (), thinking_closed=False, whole_needed=True)
+            text = self._encoder.special.guard(mark, True)(kept.rest) + following.text
+            tail = following.generation_prompt + suffix
         ids = self._encoder.special.encode(text + suffix, mark, self._encoder.encode)
         images = [image for message in conversation.messages for image in message.images()]
         ids, placements = self._place(ids, images)
-        return Prompt(ids, placements, self._is_closed(tail))
+        return Prompt(
+            ids,
+            placements,
+            self._is_closed(tail),
+            answer_token_count=kept.id_count,
+            answer_prefix=self._history.continuations.answer_prefix(tail),
+        )
 
     def _lay(self, message: Message, mark: str) -> dict[str, Any]:
         allow = message.role is Role.ASSISTANT
         return self._layout.message(message, self._encoder.special.guard(mark, allow))
 
-    def _switch_thinking(self, enable: bool | None, variables: dict[str, Any]) -> str:
-        """Set the template's switch, or return what to put after the generation prompt instead."""
-        if enable is None:
-            enable = variables.get("enable_thinking")
-        if self._thinking.no_think_prefix is not None:
-            variables.pop("enable_thinking", None)
-            return self._thinking.no_think_prefix if enable is False else ""
-        if enable is not None:
-            variables["enable_thinking"] = enable
-        return ""
+    def _with_past_answers(self, conversation: Conversation) -> Conversation:
+        messages = list(conversation.messages)
+        for past in conversation.past_answers:
+            text = past.prefix + self._history.answers.keep(past.answer).text
+            messages[past.message_index] = replace(messages[past.message_index], content=text)
+        return replace(conversation, messages=messages, past_answers=())
+
+    def _following(
+        self,
+        conversation: Conversation,
+        messages: Sequence[dict[str, Any]],
+        variables: dict[str, Any],
+        tools: Sequence[dict[str, Any]],
+    ) -> Following | None:
+        """What follows an answer; None where the whole is needed."""
+        uses_tools = bool(tools) or any(
+            message.role is Role.TOOL or message.tool_calls for message in conversation.messages
+        )
+        if not self._history.proof.holds(conversation.variables or {}, uses_tools):
+            return None
+        return self._history.continuations.after_answer(messages, variables, tools)
 
     def _is_closed(self, generation_prompt: str) -> bool:
         opening, closing = self._thinking.tags

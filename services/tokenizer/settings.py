@@ -51,6 +51,9 @@ class TokenizerSettings(ServiceSettings):
     """How the model's output opens its answer; removed by split_reasoning."""
     end_tags: tuple[str, ...] = Field(("</answer>",), max_length=16)
     """Texts by which the model ends its answer, besides its end tokens; never shown."""
+    history_end_tags: bool = True
+    """Whether an end tag that ended an answer stays in the history of a session, as it does where a client sends its
+    answers back with the tag. End tokens such as `<|user|>` never do: the template writes its own."""
     output_tags: tuple[str, ...] = (
         "<think>",
         "</think>",

@@ -32,6 +32,10 @@ class ChatTemplate:
         """Roles whose content may be a list: the template shows every text part of one.
         (GLM-4.1V's shows only the first part of a system or assistant message.)"""
 
+    def mentions(self, name: str) -> bool:
+        """Whether the template has anything to do with a variable of that name."""
+        return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", self._source) is not None
+
     def render(
         self,
         messages: Sequence[Mapping[str, Any]],

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from PIL import Image as Picture
 
-from services.tokenizer.conversation import Conversation, Image, Message, Role, Text
+from services.tokenizer.conversation import Answer, Conversation, Image, Message, Role, Text
 from services.tokenizer.model import Model
 from services.tokenizer.output_text import OutputOptions, OutputText
 
@@ -19,6 +19,9 @@ def warm_up(model: Model, max_images: int) -> None:
     renderer = model.renderer
     if renderer is not None:
         token_ids = renderer.render(Conversation([Message(Role.USER, "Hi")])).token_ids
+        after = Answer("warm-up", token_ids)
+        if renderer.goes_on:
+            renderer.render(Conversation([Message(Role.USER, "Hi")], after=after))
         if max_images and renderer.sees_images:
             screen = Image("warm-up", _screenshot())
             renderer.render(Conversation([Message(Role.USER, [screen, Text("Hi")])]))

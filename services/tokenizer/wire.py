@@ -9,6 +9,7 @@ from hotline.v1 import conversation_pb2, feature_pb2, tokenizer_pb2
 
 from services.runtime.digest import DIGEST_BYTES
 from services.runtime.errors import InvalidArgumentError, UnimplementedError
+from services.tokenizer.answer_wire import answer, past_answers
 from services.tokenizer.conversation import Conversation, Image, Message, Role, Text, ToolCall
 from services.tokenizer.features import Feature, Placement
 from services.tokenizer.renderer import Prompt
@@ -40,12 +41,17 @@ def conversation(request: tokenizer_pb2.RenderRequest) -> Conversation:
         raise InvalidArgumentError(
             f"template_variables.{name}", variables[name], "absent: the name is reserved"
         )
+    messages = [_message(message, index) for index, message in enumerate(request.messages)]
     return Conversation(
-        messages=[_message(message, index) for index, message in enumerate(request.messages)],
+        messages=messages,
         enable_thinking=options.enable_thinking if options.HasField("enable_thinking") else None,
         variables=variables,
         tools=[plain_tool(tool) for tool in options.tools],
         hides_tools=options.tool_choice.none,
+        after=answer("continuation", request.continuation)
+        if request.HasField("continuation")
+        else None,
+        past_answers=past_answers(request, messages),
     )
 
 
@@ -55,6 +61,9 @@ def render_response(prompt: Prompt) -> tokenizer_pb2.RenderResponse:
         token_ids=prompt.token_ids,
         features=[_placement(placement) for placement in prompt.placements],
         thinking_closed=prompt.thinking_closed,
+        answer_token_count=prompt.answer_token_count,
+        whole_needed=prompt.whole_needed,
+        answer_prefix=prompt.answer_prefix,
     )
 
 

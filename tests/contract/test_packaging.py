@@ -94,7 +94,7 @@ def test_the_wheel_holds_what_up_needs_from_deploy(wheel: zipfile.ZipFile, name:
 def test_the_wheel_holds_nothing_else(wheel: zipfile.ZipFile) -> None:
     version = "hotline_serving-"
     tops = {name.split("/")[0] for name in wheel.namelist() if not name.startswith(version)}
-    assert tops == {"hotline", "services"}
+    assert tops == {"hotline", "hotline_client", "services"}
     assert not [name for name in wheel.namelist() if "training" in name or "/tests/" in name]
 
 

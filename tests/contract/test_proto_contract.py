@@ -70,6 +70,7 @@ def test_public_and_internal_services_are_those_of_the_design():
     }
     assert {
         "Generate",
+        "GeneratePaced",
         "Resume",
         "Cancel",
         "CountTokens",

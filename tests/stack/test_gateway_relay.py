@@ -7,7 +7,7 @@ import grpc
 import pytest
 from grpc import aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from hotline.v1 import error_pb2, generation_pb2, inference_pb2, inference_pb2_grpc
+from hotline.v1 import error_pb2, generation_pb2, inference_pb2_grpc
 from sim_stack import (
     LIMIT_S,
     MODEL,
@@ -201,10 +201,3 @@ async def test_a_gateway_that_stops_without_grace_ends_its_streams_typed():
         except aio.AioRpcError as cut:  # the event had no time: then the status is the end
             assert cut.code() is not grpc.StatusCode.OK  # noqa: PT017
         await asyncio.wait_for(stopping, LIMIT_S)
-
-
-async def test_what_is_not_built_says_so(stack):
-    with pytest.raises(aio.AioRpcError) as refused:
-        await stack.inference.Resume(inference_pb2.ResumeRequest(), timeout=5).read()
-    assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
-    assert "InferenceService." in refused.value.details()

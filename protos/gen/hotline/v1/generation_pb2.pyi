@@ -573,7 +573,7 @@ class GenerationEvent(_message.Message):
     """0 to n - 1; which output the text belongs to."""
     @_builtins.property
     def accepted(self) -> Global___AcceptedEvent:
-        """Always the first event."""
+        """The first event, but for heartbeats."""
 
     @_builtins.property
     def started(self) -> Global___StartedEvent:

@@ -232,7 +232,8 @@ class GeneratePacedRequest(_message.Message):
     CANCEL_FIELD_NUMBER: _builtins.int
     credits: _builtins.int
     """So many more events may be sent, 1 to 65,536; they add up to at most 1,048,576. What has no credit waits, is merged,
-    and is bounded as it is for a slow reader. The first event and the terminal one need none.
+    and is bounded as it is for a slow reader. The first event, heartbeats and the terminal event need none. A client that
+    ends its side of the stream is sent the rest at once.
     """
     cancel: _builtins.bool
     """Ends the generation with reason CANCELLED. Must be true when set."""

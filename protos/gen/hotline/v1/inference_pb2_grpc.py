@@ -80,7 +80,7 @@ class InferenceServiceServicer:
     """
 
     def Generate(self, request, context):
-        """Starts a generation and streams it: accepted first, exactly one terminal event last.
+        """Starts a generation and streams it: accepted first (heartbeats may come before it), exactly one terminal event last.
         The same request under a generation id that runs already joins it, under one that ended replays it, from the first
         event on; another request under that id is GENERATION_CONFLICT.
         """

@@ -37,7 +37,7 @@ class InferenceServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> InferenceServiceAsyncStub: ...
     Generate: _grpc.UnaryStreamMultiCallable[_inference_pb2.GenerateRequest, _generation_pb2.GenerationEvent]
-    """Starts a generation and streams it: accepted first, exactly one terminal event last.
+    """Starts a generation and streams it: accepted first (heartbeats may come before it), exactly one terminal event last.
     The same request under a generation id that runs already joins it, under one that ended replays it, from the first
     event on; another request under that id is GENERATION_CONFLICT.
     """
@@ -66,7 +66,7 @@ class InferenceServiceAsyncStub(InferenceServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Generate: _aio.UnaryStreamMultiCallable[_inference_pb2.GenerateRequest, _generation_pb2.GenerationEvent]  # type: ignore[assignment]
-    """Starts a generation and streams it: accepted first, exactly one terminal event last.
+    """Starts a generation and streams it: accepted first (heartbeats may come before it), exactly one terminal event last.
     The same request under a generation id that runs already joins it, under one that ended replays it, from the first
     event on; another request under that id is GENERATION_CONFLICT.
     """
@@ -98,7 +98,7 @@ class InferenceServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _inference_pb2.GenerateRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_generation_pb2.GenerationEvent], _abc.AsyncIterator[_generation_pb2.GenerationEvent]]:
-        """Starts a generation and streams it: accepted first, exactly one terminal event last.
+        """Starts a generation and streams it: accepted first (heartbeats may come before it), exactly one terminal event last.
         The same request under a generation id that runs already joins it, under one that ended replays it, from the first
         event on; another request under that id is GENERATION_CONFLICT.
         """

@@ -133,7 +133,7 @@ class Continuation(_message.Message):
     """The stop string of the request that ended its text; empty: none did."""
     @_builtins.property
     def answer_token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """The answer's ids as they were sampled, its end included; at least 1."""
+        """The answer's ids as they were sampled, its end included; none where the model ended at once."""
 
     def __init__(
         self,
