@@ -84,6 +84,7 @@ def plan(configuration: Configuration, folder: Path) -> list[ProcessPlan]:
     workers = _addresses("worker", configuration.worker.count, folder)
     tokenizers = _tokenizers(configuration.tokenizer, folder)
     gateways = _addresses("gateway", configuration.gateway.count, folder)
+    _check_sessions(configuration.gateway, len(gateways))
     if len(gateways) == 1:
         gateways = {"gateway": f"unix:{folder}/gateway.sock"}
     plans = [
@@ -111,6 +112,15 @@ def plan(configuration: Configuration, folder: Path) -> list[ProcessPlan]:
         plans = _with_metrics(plans, configuration.metrics)
     plans.append(_edge(configuration.edge.address, [*gateways.values()], folder))
     return plans
+
+
+def _check_sessions(section: ServiceSection, gateway_count: int) -> None:
+    given = section.settings.get("sessions")
+    if gateway_count > 1 and isinstance(given, dict) and given.get("store") == "memory":
+        raise ConfigurationError(
+            f"gateway.sessions.store: memory is for one gateway, and gateway.count is {gateway_count}; "
+            "sqlite and redis are for several"
+        )
 
 
 def _tokenizers(section: TokenizerSection, folder: Path) -> dict[str, tuple[str, list[str]]]:
@@ -158,9 +168,17 @@ def _gateway(
 ) -> ProcessPlan:
     # Not on its own address, where clients come.
     admin = f"unix:{folder}/{name.replace('gateway', 'admin')}.sock"
-    connections = {**behind, "admin_address": admin}
+    connections = {**behind, "admin_address": admin, "sessions": _sessions(section, folder)}
     planned = _service("gateway", name, address, section, connections, {})
     return replace(planned, admin_address=admin)
+
+
+def _sessions(section: ServiceSection, folder: Path) -> Any:
+    """As configured; where it is not said, in a file that all gateways of the stack share, and that ends with it."""
+    given = section.settings.get("sessions") or {}
+    if not isinstance(given, dict) or "store" in given:
+        return given
+    return {"store": "sqlite", "sqlite_path": str(folder / "sessions.db"), **given}
 
 
 def _service(

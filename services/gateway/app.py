@@ -29,6 +29,7 @@ from services.gateway.retention_metrics import RetentionMetrics
 from services.gateway.session_servicer import SessionServicer
 from services.gateway.session_turns import SessionTurns
 from services.gateway.sessions.sessions import Sessions
+from services.gateway.sessions.sqlite_database import DatabaseError
 from services.gateway.sessions.store_choice import open_store
 from services.gateway.settings import GatewaySettings
 from services.runtime.lifecycle import Service
@@ -141,7 +142,10 @@ class Gateway(Service):
         """Begin to watch the processes behind; ready once a tokenizer and a worker serve."""
         if self._settings.admin_address:
             await self.admin.start(self._settings.admin_address)
-        await self.sessions.store.start()
+        try:
+            await self.sessions.store.start()
+        except DatabaseError as error:
+            raise StartRefusedError([f"sessions.sqlite_path: {error}"]) from None
         await self._publish_readiness()
         self.pool.start(self._publish_readiness, self.own)
 

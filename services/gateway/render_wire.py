@@ -9,6 +9,7 @@ def render_request(request: Renderable) -> tokenizer_pb2.RenderRequest:
     """A conversation, or a piece of a session's prompt."""
     message = tokenizer_pb2.RenderRequest(messages=request.messages, options=request.render_options)
     if isinstance(request, Piece):
+        message.may_be_empty = request.may_be_empty
         if request.after is not None:
             message.continuation.CopyFrom(_continuation(request.after))
         message.past_answers.extend(

@@ -46,3 +46,5 @@ class Piece:
     """The messages go on after this answer, and only what follows it is rendered."""
     answers: Sequence[tuple[int, Answer]] = ()
     """Assistant messages among them, by index, whose texts are these answers; in rising order."""
+    may_be_empty: bool = False
+    """Of a turn of the past, which may have no content but images that are not shown."""

@@ -100,6 +100,8 @@ class Conversation:
     after: Answer | None = None
     """The messages go on after this answer, and only what follows it is rendered."""
     past_answers: Sequence[PastAnswer] = ()
+    may_be_empty: bool = False
+    """A turn of the past, whose images are not shown, may have no content at all."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +135,7 @@ def check(conversation: Conversation, limits: ConversationLimits) -> None:
         sizes = [len(text.encode()) for text in message.texts()]
         text_bytes += sum(sizes)
         said_something |= bool(images or sum(sizes) or message.tool_calls)
-    if not said_something and conversation.after is None:
+    if not (said_something or conversation.after or conversation.may_be_empty):
         raise InvalidArgumentError("messages", "", "a conversation with some content")
     if image_count > limits.max_images:
         raise InvalidArgumentError(

@@ -52,6 +52,7 @@ def conversation(request: tokenizer_pb2.RenderRequest) -> Conversation:
         if request.HasField("continuation")
         else None,
         past_answers=past_answers(request, messages),
+        may_be_empty=request.may_be_empty,
     )
 
 

@@ -22,11 +22,11 @@ ELSEWHERE = {
     Reason.PERMISSION_DENIED: "reserved: a key has limits, and what it may not see it is told not to exist",
     Reason.SESSION_NOT_FOUND: "reserved: sessions come later",
     Reason.SESSION_BUSY: "reserved: sessions come later",
-    Reason.GENERATION_NOT_FOUND: "reserved: resuming comes later, and Cancel answers `cancelled: false`",
-    Reason.GENERATION_EXPIRED: "reserved: resuming comes later",
-    Reason.GENERATION_CONFLICT: "native only: the gateway itself makes the ids of REST generations",
+    Reason.GENERATION_NOT_FOUND: "only who comes back: test_rest_resume.py",
+    Reason.GENERATION_EXPIRED: "only who comes back: test_rest_resume.py",
+    Reason.GENERATION_CONFLICT: "only who comes back: test_rest_resume.py",
 }
-"""Reasons that no REST request can meet, by construction; the edge's way with them is tested before a stand-in."""
+"""Reasons that a first REST request cannot meet, by construction; the edge's way with them is tested before a stand-in."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ async def _cancelled(stacks: Stacks) -> AsyncGenerator[Failing, None]:
     async def cancel() -> None:
         while True:
             await stack.until(lambda: stack.app.admission.waiting_count == 1)
-            ids = {i for _, i in stack.app.registry._tasks} - {"free-0", "free-1"}
+            ids = {i for _, i in stack.app.registry._running} - {"free-0", "free-1"}
             for generation_id in ids:
                 await stack.inference.Cancel(
                     inference_pb2.CancelRequest(generation_id=generation_id),
@@ -212,6 +212,7 @@ async def _running(stack: FailingStack, key: str, count: int) -> AsyncGenerator[
     calls: list[aio.UnaryStreamCall] = []
     for number in range(count):
         request = hello(8000, generation_id=f"{key}-{number}")
+        request.disconnect.cancel = True
         call = stack.behind.inference.Generate(request, timeout=LIMIT_S, metadata=metadata)
         calls.append(call)
         if number < 2:  # the third one waits

@@ -1,12 +1,15 @@
 """Streams at the reader's pace, and signs of life where there is nothing to read."""
 
 import asyncio
+import json
+import socket
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 import grpc
 import httpx
 import pytest
+from edge_process import free_port, running_envoy, until_serving
 from grpc import aio
 from hotline.v1 import conversation_pb2, generation_pb2, inference_pb2, inference_pb2_grpc
 from rest_stack import rest_stack
@@ -19,6 +22,8 @@ from sim_stack import (
     started_worker,
     text_of,
 )
+
+from services.cli.edge import EdgeSettings
 
 MAX_UNREAD_BYTES = 16 * 1024
 
@@ -176,6 +181,57 @@ async def test_beside_a_quick_reader_a_hanging_one_is_no_reason_to_end(stack):
         )
         assert quick[-1].finished.usage.completion_tokens == 7000
         assert text_of(await read(hanging)) == text_of(quick)
+
+
+async def trickle(address: str, body: bytes) -> int:
+    """A client that has room for next to nothing and takes one byte a second; how many it took until it was cancelled."""
+    host, _, port = address.rpartition(":")
+    with socket.socket(socket.AF_INET) as connection:
+        connection.setblocking(False)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+        loop, count = asyncio.get_running_loop(), 0
+        await loop.sock_connect(connection, (host, int(port)))
+        head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n"
+        await loop.sock_sendall(
+            connection, head.encode() + b"content-type: application/json\r\n\r\n" + body
+        )
+        try:
+            while await loop.sock_recv(connection, 1):
+                count += 1
+                await asyncio.sleep(1)
+        except asyncio.CancelledError:
+            pass
+        return count
+
+
+async def test_readers_of_one_byte_a_second_slow_nobody_down(behind, tmp_path):
+    async with rest_before(behind, tmp_path, max_unread_bytes=MAX_UNREAD_BYTES) as (stack, address):
+        body = {"messages": [{"role": "user", "content": "Hi"}], "stream": True}
+        long = json.dumps(body | {"max_tokens": 8000, "ignore_eos": True}).encode()
+        readers = [asyncio.create_task(trickle(address, long)) for _ in range(4)]
+        await stack.until(lambda: stack.app.admission.running_count == 4)
+        begun_s = asyncio.get_running_loop().time()
+        quick = await read(stack.inference.Generate(hello(500), timeout=LIMIT_S))
+        assert quick[-1].finished.usage.completion_tokens == 500
+        assert asyncio.get_running_loop().time() - begun_s < 10
+        assert stack.app.admission.running_count == 4
+        for reader in readers:
+            reader.cancel()
+        assert all(0 < count < 100 for count in await asyncio.gather(*readers))
+        await stack.until(lambda: stack.app.admission.seat_count == 0)
+
+
+@asynccontextmanager
+async def rest_before(behind, folder, **fields):
+    async with sim_stack(*behind, **fields) as stack:
+        settings = EdgeSettings(
+            address=f"127.0.0.1:{free_port()}",
+            gateways=(f"127.0.0.1:{stack.gateway.port}",),
+            runtime_folder=folder,
+        )
+        async with running_envoy(settings):
+            await until_serving(settings.address)
+            yield stack, settings.address
 
 
 @pytest.fixture(scope="module")

@@ -190,6 +190,13 @@ async def test_only_the_last_image_stays_and_an_unchanged_one_goes_by_its_digest
     assert "messages[0].content[0].image.media_digest" in message
 
 
+async def test_a_first_turn_of_an_image_alone_may_lose_it(stack):
+    session = await opened(stack)
+    await turn(stack, session.session_id, user("", picture("red")))
+    assert (await turn(stack, session.session_id, user("", picture("blue")))).turn_committed
+    assert (await turn(stack, session.session_id, user("three"))).turn_committed
+
+
 async def test_a_cancelled_turn_leaves_the_session_as_it_was(stack):
     session = await opened(stack)
     await turn(stack, session.session_id, user("one"))

@@ -7,6 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 
 from services.gateway.sessions.expiry import Expiry
+from services.gateway.sessions.leased_turns import SoleLeases
 from services.gateway.sessions.memory_media import MemoryMedia
 from services.gateway.sessions.record import Session
 from services.gateway.sessions.room import SessionRoom
@@ -29,7 +30,7 @@ class MemoryStore:
 
     def __init__(self, now: Callable[[], float], room: SessionRoom, max_media_bytes: int) -> None:
         self._now, self._room = now, room
-        self.media = MemoryMedia(max_media_bytes)
+        self.media, self.leases = MemoryMedia(max_media_bytes), SoleLeases()
         self._sessions: dict[bytes, Session] = {}
         self._by_owner: dict[str, list[PageEnd]] = {}
         """Oldest first."""

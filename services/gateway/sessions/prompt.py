@@ -133,7 +133,7 @@ class PromptMaker:
         self.lost.update(lost)
         options = self._forms.options(self._new.options, turn.enable_thinking)
         after = _answer(before[-1]) if before else None
-        return await renderer.render(Piece(messages, options, after), limit_s)
+        return await renderer.render(Piece(messages, options, after, may_be_empty=True), limit_s)
 
     def _preamble_media(self) -> set[bytes]:
         return {digest for message in self._session.preamble for digest in message.media}

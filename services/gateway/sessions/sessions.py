@@ -54,7 +54,8 @@ class Sessions:
         self, owner: str, model: str, wanted: Wanted, fields: TtlFields = TtlFields()
     ) -> Session:
         """A new session, which is not kept yet. Raises InvalidArgumentError for a TTL out of bounds."""
-        settings, now_s = self._settings, self._now()
+        # In milliseconds, which every store keeps: it is the order of pages.
+        settings, now_s = self._settings, round(self._now(), 3)
         absolute_s = _ttl(
             fields.absolute,
             wanted.absolute_ttl_s,

@@ -1,8 +1,9 @@
 """Settings of sessions, a part of the gateway's."""
 
-from typing import Self
+from pathlib import Path
+from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 
 DAY_S = 24 * 3600.0
 LEAST_TTL_S = 10.0
@@ -13,6 +14,15 @@ class SessionSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    store: Literal["memory", "sqlite", "redis"] = "memory"
+    """`memory`: gone with the gateway, for one gateway alone. `sqlite`: a file, also for several gateways of one machine.
+    `redis`: a Redis or Valkey server, for any number of them. docs/sessions.md says what each may lose."""
+    sqlite_path: Path | None = None
+    """With `sqlite`: the file, made where there is none; images are in a folder beside it, `<name>.media`."""
+    redis_url: SecretStr | None = None
+    """With `redis`: `redis://`, `rediss://` or `unix://`, with the password, if there is one."""
+    redis_prefix: str = Field("hotline", pattern=r"^[A-Za-z0-9._-]{1,64}$")
+    """What all keys there begin with."""
     default_idle_ttl_s: float = Field(1800.0, ge=LEAST_TTL_S, le=30 * DAY_S)
     """How long a session may lie idle that does not say so itself."""
     max_idle_ttl_s: float = Field(DAY_S, ge=LEAST_TTL_S, le=30 * DAY_S)
@@ -28,6 +38,14 @@ class SessionSettings(BaseModel):
     max_media_bytes: int = Field(512 * 1024 * 1024, ge=0)
     """Encoded images of all sessions; the longest unused go first. An image whose bytes are gone is missing from later
     prompts, and has to be sent again to be named by its digest."""
+
+    @model_validator(mode="after")
+    def _store_is_somewhere(self) -> Self:
+        if self.store == "sqlite" and self.sqlite_path is None:
+            raise ValueError("store: sqlite needs sqlite_path, the file")
+        if self.store == "redis" and self.redis_url is None:
+            raise ValueError("store: redis needs redis_url, where the server is")
+        return self
 
     @model_validator(mode="after")
     def _defaults_within_bounds(self) -> Self:

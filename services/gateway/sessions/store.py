@@ -17,6 +17,10 @@ class SessionStore(Protocol):
     def media(self) -> "MediaStore":
         """The images of its sessions."""
 
+    @property
+    def leases(self) -> "Leases":
+        """Those of all gateways that share this store."""
+
     async def start(self) -> None:
         """Open it; begin to sweep what expires."""
 
@@ -50,6 +54,20 @@ class SessionStore(Protocol):
 
         Raises SessionBusyError where another one is not over within `wait_s`; 0: at once. Those that wait come in turn.
         """
+
+
+class Leases(Protocol):
+    """Who has what, over all gateways that share a store. A lease ends by itself, so that a gateway that is killed keeps
+    nothing."""
+
+    async def claim(self, key: bytes, holder: str, ttl_s: float) -> str:
+        """Who has it now: `holder`, for so long from now on, where nobody else had it."""
+
+    async def holder(self, key: bytes) -> str:
+        """Who has it; empty: nobody."""
+
+    async def release(self, key: bytes, holder: str) -> None:
+        """It is free again, where `holder` had it."""
 
 
 class MediaStore(Protocol):

@@ -28,51 +28,51 @@ from hotline.v1 import feature_pb2 as hotline_dot_v1_dot_feature__pb2
 from hotline.v1 import generation_pb2 as hotline_dot_v1_dot_generation__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ahotline/v1/tokenizer.proto\x12\nhotline.v1\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1dhotline/v1/conversation.proto\x1a\x18hotline/v1/feature.proto\x1a\x1bhotline/v1/generation.proto\"\xc0\x01\n\rRenderRequest\x12%\n\x08messages\x18\x01 \x03(\x0b\x32\x13.hotline.v1.Message\x12*\n\x07options\x18\x02 \x01(\x0b\x32\x19.hotline.v1.RenderOptions\x12.\n\x0c\x63ontinuation\x18\x03 \x01(\x0b\x32\x18.hotline.v1.Continuation\x12,\n\x0cpast_answers\x18\x04 \x03(\x0b\x32\x16.hotline.v1.PastAnswer\"]\n\nPastAnswer\x12\x15\n\rmessage_index\x18\x01 \x01(\r\x12(\n\x06\x61nswer\x18\x02 \x01(\x0b\x32\x18.hotline.v1.Continuation\x12\x0e\n\x06prefix\x18\x03 \x01(\t\"<\n\x0c\x43ontinuation\x12\x18\n\x10\x61nswer_token_ids\x18\x01 \x03(\r\x12\x12\n\nstop_match\x18\x02 \x01(\t\"\xb5\x01\n\x0eRenderResponse\x12\x11\n\ttoken_ids\x18\x01 \x03(\r\x12.\n\x08\x66\x65\x61tures\x18\x02 \x03(\x0b\x32\x1c.hotline.v1.FeaturePlacement\x12\x17\n\x0fthinking_closed\x18\x03 \x01(\x08\x12\x1a\n\x12\x61nswer_token_count\x18\x04 \x01(\r\x12\x14\n\x0cwhole_needed\x18\x05 \x01(\x08\x12\x15\n\ranswer_prefix\x18\x06 \x01(\t\">\n\x13PushFeaturesRequest\x12\x17\n\x0f\x66\x65\x61ture_digests\x18\x01 \x03(\x0c\x12\x0e\n\x06worker\x18\x02 \x01(\t\",\n\x14PushFeaturesResponse\x12\x14\n\x0cpushed_bytes\x18\x01 \x01(\x04\"\xb9\x01\n\x0e\x44\x65tokeniseOpen\x12\x0c\n\x04stop\x18\x01 \x03(\t\x12\x17\n\x0fsplit_reasoning\x18\x02 \x01(\x08\x12\x17\n\x0fthinking_closed\x18\x03 \x01(\x08\x12\x12\n\nignore_eos\x18\x04 \x01(\x08\x12&\n\x05tools\x18\x05 \x03(\x0b\x32\x17.google.protobuf.Struct\x12+\n\x0btool_choice\x18\x06 \x01(\x0b\x32\x16.hotline.v1.ToolChoice\"c\n\x10\x44\x65tokeniseTokens\x12\x11\n\ttoken_ids\x18\x01 \x03(\r\x12\x0c\n\x04last\x18\x02 \x01(\x08\x12.\n\x08logprobs\x18\x03 \x03(\x0b\x32\x1c.hotline.v1.PositionLogprobs\"\x95\x01\n\x0f\x44\x65tokeniseInput\x12\x0e\n\x06handle\x18\x01 \x01(\x04\x12*\n\x04open\x18\x02 \x01(\x0b\x32\x1a.hotline.v1.DetokeniseOpenH\x00\x12.\n\x06tokens\x18\x03 \x01(\x0b\x32\x1c.hotline.v1.DetokeniseTokensH\x00\x12\x0f\n\x05\x63lose\x18\x04 \x01(\x08H\x00\x42\x05\n\x03\x61\x63t\"\xaa\x02\n\x10\x44\x65tokeniseOutput\x12\x0e\n\x06handle\x18\x01 \x01(\x04\x12\x17\n\x0f\x63onsumed_tokens\x18\x02 \x01(\r\x12\x0c\n\x04text\x18\x03 \x01(\t\x12\x11\n\treasoning\x18\x04 \x01(\t\x12\x10\n\x08\x66inished\x18\x05 \x01(\x08\x12\x12\n\nstop_match\x18\x06 \x01(\t\x12\x0f\n\x07\x65nd_tag\x18\x07 \x01(\x08\x12\'\n\x06\x61\x63tion\x18\x08 \x01(\x0b\x32\x17.hotline.v1.ActionEvent\x12\r\n\x05\x65rror\x18\t \x01(\t\x12.\n\x08logprobs\x18\n \x03(\x0b\x32\x1c.hotline.v1.PositionLogprobs\x12-\n\ntool_calls\x18\x0b \x03(\x0b\x32\x19.hotline.v1.ToolCallEvent\"@\n\x11\x44\x65tokeniseRequest\x12+\n\x06inputs\x18\x01 \x03(\x0b\x32\x1b.hotline.v1.DetokeniseInput\"C\n\x12\x44\x65tokeniseResponse\x12-\n\x07outputs\x18\x01 \x03(\x0b\x32\x1c.hotline.v1.DetokeniseOutput\"Y\n\x0fTokenizeRequest\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x1c\n\x14parse_special_tokens\x18\x02 \x01(\x08\x12\x1a\n\x12\x61\x64\x64_special_tokens\x18\x03 \x01(\x08\"%\n\x10TokenizeResponse\x12\x11\n\ttoken_ids\x18\x01 \x03(\r\"E\n\x13\x44\x65\x63odeTokensRequest\x12\x11\n\ttoken_ids\x18\x01 \x03(\r\x12\x1b\n\x13skip_special_tokens\x18\x02 \x01(\x08\"$\n\x14\x44\x65\x63odeTokensResponse\x12\x0c\n\x04text\x18\x01 \x01(\t\"\x1b\n\x19GetTokenizerStatusRequest\"\xda\x01\n\x1aGetTokenizerStatusResponse\x12\r\n\x05model\x18\x01 \x01(\t\x12\x17\n\x0fvocabulary_size\x18\x02 \x01(\r\x12\x0f\n\x07running\x18\x03 \x01(\r\x12\x0f\n\x07waiting\x18\x04 \x01(\r\x12\x14\n\x0copen_handles\x18\x05 \x01(\r\x12\x15\n\rfeature_bytes\x18\x06 \x01(\x04\x12(\n\x05roles\x18\x07 \x03(\x0e\x32\x19.hotline.v1.TokenizerRole\x12\x0c\n\x04name\x18\x08 \x01(\t\x12\r\n\x05state\x18\t \x01(\t*i\n\rTokenizerRole\x12\x1e\n\x1aTOKENIZER_ROLE_UNSPECIFIED\x10\x00\x12\x19\n\x15TOKENIZER_ROLE_RENDER\x10\x01\x12\x1d\n\x19TOKENIZER_ROLE_DETOKENISE\x10\x02\x32\xf6\x03\n\x10TokenizerService\x12?\n\x06Render\x12\x19.hotline.v1.RenderRequest\x1a\x1a.hotline.v1.RenderResponse\x12Q\n\x0cPushFeatures\x12\x1f.hotline.v1.PushFeaturesRequest\x1a .hotline.v1.PushFeaturesResponse\x12O\n\nDetokenise\x12\x1d.hotline.v1.DetokeniseRequest\x1a\x1e.hotline.v1.DetokeniseResponse(\x01\x30\x01\x12\x45\n\x08Tokenize\x12\x1b.hotline.v1.TokenizeRequest\x1a\x1c.hotline.v1.TokenizeResponse\x12Q\n\x0c\x44\x65\x63odeTokens\x12\x1f.hotline.v1.DecodeTokensRequest\x1a .hotline.v1.DecodeTokensResponse\x12\x63\n\x12GetTokenizerStatus\x12%.hotline.v1.GetTokenizerStatusRequest\x1a&.hotline.v1.GetTokenizerStatusResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ahotline/v1/tokenizer.proto\x12\nhotline.v1\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1dhotline/v1/conversation.proto\x1a\x18hotline/v1/feature.proto\x1a\x1bhotline/v1/generation.proto\"\xd6\x01\n\rRenderRequest\x12%\n\x08messages\x18\x01 \x03(\x0b\x32\x13.hotline.v1.Message\x12*\n\x07options\x18\x02 \x01(\x0b\x32\x19.hotline.v1.RenderOptions\x12.\n\x0c\x63ontinuation\x18\x03 \x01(\x0b\x32\x18.hotline.v1.Continuation\x12,\n\x0cpast_answers\x18\x04 \x03(\x0b\x32\x16.hotline.v1.PastAnswer\x12\x14\n\x0cmay_be_empty\x18\x05 \x01(\x08\"]\n\nPastAnswer\x12\x15\n\rmessage_index\x18\x01 \x01(\r\x12(\n\x06\x61nswer\x18\x02 \x01(\x0b\x32\x18.hotline.v1.Continuation\x12\x0e\n\x06prefix\x18\x03 \x01(\t\"<\n\x0c\x43ontinuation\x12\x18\n\x10\x61nswer_token_ids\x18\x01 \x03(\r\x12\x12\n\nstop_match\x18\x02 \x01(\t\"\xb5\x01\n\x0eRenderResponse\x12\x11\n\ttoken_ids\x18\x01 \x03(\r\x12.\n\x08\x66\x65\x61tures\x18\x02 \x03(\x0b\x32\x1c.hotline.v1.FeaturePlacement\x12\x17\n\x0fthinking_closed\x18\x03 \x01(\x08\x12\x1a\n\x12\x61nswer_token_count\x18\x04 \x01(\r\x12\x14\n\x0cwhole_needed\x18\x05 \x01(\x08\x12\x15\n\ranswer_prefix\x18\x06 \x01(\t\">\n\x13PushFeaturesRequest\x12\x17\n\x0f\x66\x65\x61ture_digests\x18\x01 \x03(\x0c\x12\x0e\n\x06worker\x18\x02 \x01(\t\",\n\x14PushFeaturesResponse\x12\x14\n\x0cpushed_bytes\x18\x01 \x01(\x04\"\xb9\x01\n\x0e\x44\x65tokeniseOpen\x12\x0c\n\x04stop\x18\x01 \x03(\t\x12\x17\n\x0fsplit_reasoning\x18\x02 \x01(\x08\x12\x17\n\x0fthinking_closed\x18\x03 \x01(\x08\x12\x12\n\nignore_eos\x18\x04 \x01(\x08\x12&\n\x05tools\x18\x05 \x03(\x0b\x32\x17.google.protobuf.Struct\x12+\n\x0btool_choice\x18\x06 \x01(\x0b\x32\x16.hotline.v1.ToolChoice\"c\n\x10\x44\x65tokeniseTokens\x12\x11\n\ttoken_ids\x18\x01 \x03(\r\x12\x0c\n\x04last\x18\x02 \x01(\x08\x12.\n\x08logprobs\x18\x03 \x03(\x0b\x32\x1c.hotline.v1.PositionLogprobs\"\x95\x01\n\x0f\x44\x65tokeniseInput\x12\x0e\n\x06handle\x18\x01 \x01(\x04\x12*\n\x04open\x18\x02 \x01(\x0b\x32\x1a.hotline.v1.DetokeniseOpenH\x00\x12.\n\x06tokens\x18\x03 \x01(\x0b\x32\x1c.hotline.v1.DetokeniseTokensH\x00\x12\x0f\n\x05\x63lose\x18\x04 \x01(\x08H\x00\x42\x05\n\x03\x61\x63t\"\xaa\x02\n\x10\x44\x65tokeniseOutput\x12\x0e\n\x06handle\x18\x01 \x01(\x04\x12\x17\n\x0f\x63onsumed_tokens\x18\x02 \x01(\r\x12\x0c\n\x04text\x18\x03 \x01(\t\x12\x11\n\treasoning\x18\x04 \x01(\t\x12\x10\n\x08\x66inished\x18\x05 \x01(\x08\x12\x12\n\nstop_match\x18\x06 \x01(\t\x12\x0f\n\x07\x65nd_tag\x18\x07 \x01(\x08\x12\'\n\x06\x61\x63tion\x18\x08 \x01(\x0b\x32\x17.hotline.v1.ActionEvent\x12\r\n\x05\x65rror\x18\t \x01(\t\x12.\n\x08logprobs\x18\n \x03(\x0b\x32\x1c.hotline.v1.PositionLogprobs\x12-\n\ntool_calls\x18\x0b \x03(\x0b\x32\x19.hotline.v1.ToolCallEvent\"@\n\x11\x44\x65tokeniseRequest\x12+\n\x06inputs\x18\x01 \x03(\x0b\x32\x1b.hotline.v1.DetokeniseInput\"C\n\x12\x44\x65tokeniseResponse\x12-\n\x07outputs\x18\x01 \x03(\x0b\x32\x1c.hotline.v1.DetokeniseOutput\"Y\n\x0fTokenizeRequest\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x1c\n\x14parse_special_tokens\x18\x02 \x01(\x08\x12\x1a\n\x12\x61\x64\x64_special_tokens\x18\x03 \x01(\x08\"%\n\x10TokenizeResponse\x12\x11\n\ttoken_ids\x18\x01 \x03(\r\"E\n\x13\x44\x65\x63odeTokensRequest\x12\x11\n\ttoken_ids\x18\x01 \x03(\r\x12\x1b\n\x13skip_special_tokens\x18\x02 \x01(\x08\"$\n\x14\x44\x65\x63odeTokensResponse\x12\x0c\n\x04text\x18\x01 \x01(\t\"\x1b\n\x19GetTokenizerStatusRequest\"\xda\x01\n\x1aGetTokenizerStatusResponse\x12\r\n\x05model\x18\x01 \x01(\t\x12\x17\n\x0fvocabulary_size\x18\x02 \x01(\r\x12\x0f\n\x07running\x18\x03 \x01(\r\x12\x0f\n\x07waiting\x18\x04 \x01(\r\x12\x14\n\x0copen_handles\x18\x05 \x01(\r\x12\x15\n\rfeature_bytes\x18\x06 \x01(\x04\x12(\n\x05roles\x18\x07 \x03(\x0e\x32\x19.hotline.v1.TokenizerRole\x12\x0c\n\x04name\x18\x08 \x01(\t\x12\r\n\x05state\x18\t \x01(\t*i\n\rTokenizerRole\x12\x1e\n\x1aTOKENIZER_ROLE_UNSPECIFIED\x10\x00\x12\x19\n\x15TOKENIZER_ROLE_RENDER\x10\x01\x12\x1d\n\x19TOKENIZER_ROLE_DETOKENISE\x10\x02\x32\xf6\x03\n\x10TokenizerService\x12?\n\x06Render\x12\x19.hotline.v1.RenderRequest\x1a\x1a.hotline.v1.RenderResponse\x12Q\n\x0cPushFeatures\x12\x1f.hotline.v1.PushFeaturesRequest\x1a .hotline.v1.PushFeaturesResponse\x12O\n\nDetokenise\x12\x1d.hotline.v1.DetokeniseRequest\x1a\x1e.hotline.v1.DetokeniseResponse(\x01\x30\x01\x12\x45\n\x08Tokenize\x12\x1b.hotline.v1.TokenizeRequest\x1a\x1c.hotline.v1.TokenizeResponse\x12Q\n\x0c\x44\x65\x63odeTokens\x12\x1f.hotline.v1.DecodeTokensRequest\x1a .hotline.v1.DecodeTokensResponse\x12\x63\n\x12GetTokenizerStatus\x12%.hotline.v1.GetTokenizerStatusRequest\x1a&.hotline.v1.GetTokenizerStatusResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'hotline.v1.tokenizer_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_TOKENIZERROLE']._serialized_start=2170
-  _globals['_TOKENIZERROLE']._serialized_end=2275
+  _globals['_TOKENIZERROLE']._serialized_start=2192
+  _globals['_TOKENIZERROLE']._serialized_end=2297
   _globals['_RENDERREQUEST']._serialized_start=159
-  _globals['_RENDERREQUEST']._serialized_end=351
-  _globals['_PASTANSWER']._serialized_start=353
-  _globals['_PASTANSWER']._serialized_end=446
-  _globals['_CONTINUATION']._serialized_start=448
-  _globals['_CONTINUATION']._serialized_end=508
-  _globals['_RENDERRESPONSE']._serialized_start=511
-  _globals['_RENDERRESPONSE']._serialized_end=692
-  _globals['_PUSHFEATURESREQUEST']._serialized_start=694
-  _globals['_PUSHFEATURESREQUEST']._serialized_end=756
-  _globals['_PUSHFEATURESRESPONSE']._serialized_start=758
-  _globals['_PUSHFEATURESRESPONSE']._serialized_end=802
-  _globals['_DETOKENISEOPEN']._serialized_start=805
-  _globals['_DETOKENISEOPEN']._serialized_end=990
-  _globals['_DETOKENISETOKENS']._serialized_start=992
-  _globals['_DETOKENISETOKENS']._serialized_end=1091
-  _globals['_DETOKENISEINPUT']._serialized_start=1094
-  _globals['_DETOKENISEINPUT']._serialized_end=1243
-  _globals['_DETOKENISEOUTPUT']._serialized_start=1246
-  _globals['_DETOKENISEOUTPUT']._serialized_end=1544
-  _globals['_DETOKENISEREQUEST']._serialized_start=1546
-  _globals['_DETOKENISEREQUEST']._serialized_end=1610
-  _globals['_DETOKENISERESPONSE']._serialized_start=1612
-  _globals['_DETOKENISERESPONSE']._serialized_end=1679
-  _globals['_TOKENIZEREQUEST']._serialized_start=1681
-  _globals['_TOKENIZEREQUEST']._serialized_end=1770
-  _globals['_TOKENIZERESPONSE']._serialized_start=1772
-  _globals['_TOKENIZERESPONSE']._serialized_end=1809
-  _globals['_DECODETOKENSREQUEST']._serialized_start=1811
-  _globals['_DECODETOKENSREQUEST']._serialized_end=1880
-  _globals['_DECODETOKENSRESPONSE']._serialized_start=1882
-  _globals['_DECODETOKENSRESPONSE']._serialized_end=1918
-  _globals['_GETTOKENIZERSTATUSREQUEST']._serialized_start=1920
-  _globals['_GETTOKENIZERSTATUSREQUEST']._serialized_end=1947
-  _globals['_GETTOKENIZERSTATUSRESPONSE']._serialized_start=1950
-  _globals['_GETTOKENIZERSTATUSRESPONSE']._serialized_end=2168
-  _globals['_TOKENIZERSERVICE']._serialized_start=2278
-  _globals['_TOKENIZERSERVICE']._serialized_end=2780
+  _globals['_RENDERREQUEST']._serialized_end=373
+  _globals['_PASTANSWER']._serialized_start=375
+  _globals['_PASTANSWER']._serialized_end=468
+  _globals['_CONTINUATION']._serialized_start=470
+  _globals['_CONTINUATION']._serialized_end=530
+  _globals['_RENDERRESPONSE']._serialized_start=533
+  _globals['_RENDERRESPONSE']._serialized_end=714
+  _globals['_PUSHFEATURESREQUEST']._serialized_start=716
+  _globals['_PUSHFEATURESREQUEST']._serialized_end=778
+  _globals['_PUSHFEATURESRESPONSE']._serialized_start=780
+  _globals['_PUSHFEATURESRESPONSE']._serialized_end=824
+  _globals['_DETOKENISEOPEN']._serialized_start=827
+  _globals['_DETOKENISEOPEN']._serialized_end=1012
+  _globals['_DETOKENISETOKENS']._serialized_start=1014
+  _globals['_DETOKENISETOKENS']._serialized_end=1113
+  _globals['_DETOKENISEINPUT']._serialized_start=1116
+  _globals['_DETOKENISEINPUT']._serialized_end=1265
+  _globals['_DETOKENISEOUTPUT']._serialized_start=1268
+  _globals['_DETOKENISEOUTPUT']._serialized_end=1566
+  _globals['_DETOKENISEREQUEST']._serialized_start=1568
+  _globals['_DETOKENISEREQUEST']._serialized_end=1632
+  _globals['_DETOKENISERESPONSE']._serialized_start=1634
+  _globals['_DETOKENISERESPONSE']._serialized_end=1701
+  _globals['_TOKENIZEREQUEST']._serialized_start=1703
+  _globals['_TOKENIZEREQUEST']._serialized_end=1792
+  _globals['_TOKENIZERESPONSE']._serialized_start=1794
+  _globals['_TOKENIZERESPONSE']._serialized_end=1831
+  _globals['_DECODETOKENSREQUEST']._serialized_start=1833
+  _globals['_DECODETOKENSREQUEST']._serialized_end=1902
+  _globals['_DECODETOKENSRESPONSE']._serialized_start=1904
+  _globals['_DECODETOKENSRESPONSE']._serialized_end=1940
+  _globals['_GETTOKENIZERSTATUSREQUEST']._serialized_start=1942
+  _globals['_GETTOKENIZERSTATUSREQUEST']._serialized_end=1969
+  _globals['_GETTOKENIZERSTATUSRESPONSE']._serialized_start=1972
+  _globals['_GETTOKENIZERSTATUSRESPONSE']._serialized_end=2190
+  _globals['_TOKENIZERSERVICE']._serialized_start=2300
+  _globals['_TOKENIZERSERVICE']._serialized_end=2802
 # @@protoc_insertion_point(module_scope)

@@ -57,6 +57,9 @@ class RenderRequest(_message.Message):
     OPTIONS_FIELD_NUMBER: _builtins.int
     CONTINUATION_FIELD_NUMBER: _builtins.int
     PAST_ANSWERS_FIELD_NUMBER: _builtins.int
+    MAY_BE_EMPTY_FIELD_NUMBER: _builtins.int
+    may_be_empty: _builtins.bool
+    """A conversation without any content is rendered too: a turn of the past whose images are not shown may have none."""
     @_builtins.property
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[_conversation_pb2.Message]:
         """The conversation; 1 to 1,024 messages."""
@@ -80,10 +83,11 @@ class RenderRequest(_message.Message):
         options: _conversation_pb2.RenderOptions | None = ...,
         continuation: Global___Continuation | None = ...,
         past_answers: _abc.Iterable[Global___PastAnswer] | None = ...,
+        may_be_empty: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["continuation", b"continuation", "options", b"options"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["continuation", b"continuation", "messages", b"messages", "options", b"options", "past_answers", b"past_answers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["continuation", b"continuation", "may_be_empty", b"may_be_empty", "messages", b"messages", "options", b"options", "past_answers", b"past_answers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
