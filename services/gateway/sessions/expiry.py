@@ -1,24 +1,32 @@
-"""When things end, without looking at all of them: a heap, whose entries are put right only when their time comes."""
+"""When things end, without looking at all of them: slots of a quarter of a second, and a heap of the slots."""
 
 import heapq
-from collections.abc import Callable, Hashable
+import math
+from collections.abc import Callable, Collection, Hashable
 from typing import Generic, TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
 
+SLOT_S = 0.25
+"""A key is looked at so much after its end at most. A power of two, so that no slot begins before its keys' ends."""
+SPARE_SLOTS = 1024
+
 
 class Expiry(Generic[Key]):
-    """Knows keys and their ends. Setting an end is O(1) where it moves on, which is what touches do, else O(log n).
+    """Knows keys and their ends. Where an end moves on, which is what touches do, setting it is O(1); else O(log n).
 
-    An entry of the heap is a lower bound of its key's end. When it comes up too early it goes back with the true end: at
-    most once for each time that the key was touched, and mostly once for many.
+    A key stays in its slot when its end moves on. When the slot comes up it goes to the slot of its true end: at most once
+    for each time that it was touched, and mostly once for many. A heap of slots, not of keys: what is forgotten leaves at
+    once, and no step of it has more to do than a list of whole numbers takes (5 ms for 100,000).
     """
 
     def __init__(self) -> None:
         self._ends: dict[Key, float] = {}
-        self._bounds: dict[Key, float] = {}
-        self._heap: list[tuple[float, int, Key]] = []
-        self._count = 0
+        self._slot_of: dict[Key, int] = {}
+        self._slots: dict[int, set[Key]] = {}
+        """None of them empty."""
+        self._heap: list[int] = []
+        """All slots, and some that are no more."""
 
     def __len__(self) -> int:
         """Keys that have an end."""
@@ -26,51 +34,59 @@ class Expiry(Generic[Key]):
 
     def set(self, key: Key, end_s: float) -> None:
         """The key ends then, however it was before."""
+        slot, held = math.ceil(end_s / SLOT_S), self._slot_of.get(key)
         self._ends[key] = end_s
-        bound = self._bounds.get(key)
-        if bound is None or end_s < bound:
-            self._push(key, end_s)
+        if held is not None:
+            if slot >= held:
+                return
+            self._leave(key)
+        self._enter(key, slot)
 
     def forget(self, key: Key) -> None:
-        """The key has no end any more. What the heap has of it goes when its time comes, or with many others before."""
-        self._ends.pop(key, None)
-        self._bounds.pop(key, None)
-        if len(self._heap) > 2 * len(self._ends) + 1024:
-            self._compact()
-
-    def next_end_s(self) -> float | None:
-        """No key ends before; None: there is none."""
-        return self._heap[0][0] if self._heap else None
+        """The key has no end any more."""
+        if self._ends.pop(key, None) is not None:
+            self._leave(key)
 
     def due(self, now_s: float, most: int, ended: Callable[[Key], None]) -> bool:
         """Forget keys whose end has come, and tell each; whether there may be more of them.
 
         Args:
-            most: entries to look at.
+            most: keys to look at.
         """
         for _ in range(most):
-            if not self._heap or self._heap[0][0] > now_s:
+            if not self._heap or self._heap[0] * SLOT_S > now_s:
                 return False
-            bound, _, key = heapq.heappop(self._heap)
-            if self._bounds.get(key) != bound:
-                continue  # forgotten, or it has an earlier entry
-            end_s = self._ends[key]
-            if end_s > now_s:
-                self._push(key, end_s)
+            keys = self._slots.get(self._heap[0])
+            if keys is None:
+                heapq.heappop(self._heap)
                 continue
-            del self._ends[key], self._bounds[key]
+            key = keys.pop()  # goes on where the last one was; an iterator would begin anew with each
+            self._left(self._slot_of.pop(key), keys)
+            if self._ends[key] > now_s:
+                self._enter(key, math.ceil(self._ends[key] / SLOT_S))
+                continue
+            del self._ends[key]
             ended(key)
         return True
 
-    def _push(self, key: Key, end_s: float) -> None:
-        self._bounds[key] = end_s
-        self._count += 1  # keys need not be comparable
-        heapq.heappush(self._heap, (end_s, self._count, key))
+    def _enter(self, key: Key, slot: int) -> None:
+        self._slot_of[key] = slot
+        keys = self._slots.get(slot)
+        if keys is None:
+            keys = self._slots[slot] = set()
+            heapq.heappush(self._heap, slot)
+        keys.add(key)
 
-    def _compact(self) -> None:
-        self._bounds = dict(self._ends)
-        self._heap = [
-            (end_s, number, key) for number, (key, end_s) in enumerate(self._ends.items())
-        ]
-        self._count = len(self._heap)
-        heapq.heapify(self._heap)
+    def _leave(self, key: Key) -> None:
+        slot = self._slot_of.pop(key)
+        keys = self._slots[slot]
+        keys.discard(key)
+        self._left(slot, keys)
+
+    def _left(self, slot: int, keys: Collection[Key]) -> None:
+        if keys:
+            return
+        del self._slots[slot]
+        if len(self._heap) > 2 * len(self._slots) + SPARE_SLOTS:
+            self._heap = list(self._slots)
+            heapq.heapify(self._heap)

@@ -149,7 +149,17 @@ class SessionTurn:
             version=session.version + 1,
             media=(session.media | came) - self._maker.lost,
         )
-        return await self._store.replace(changed.touched(self._now()))
+        if await self._store.replace(changed.touched(self._now())):
+            return True
+        await self._drop_images()
+        return False
+
+    async def _drop_images(self) -> None:
+        """Of a session that was deleted or made to forget while this turn ran: the turn's own came after that."""
+        session = self._session
+        found = await self._store.load(session.owner, session.session_id)
+        if found is None or not found.media:
+            await self._store.media.drop(session.session_id)
 
 
 class TurnRendering:

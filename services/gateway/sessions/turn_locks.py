@@ -3,7 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 from services.runtime.errors import SessionBusyError
 
@@ -47,13 +47,13 @@ class TurnLocks:
         except TimeoutError:
             if place.done() and not place.cancelled():
                 return  # it came just now
-            queue.remove(place)
+            _take_out(queue, place)
             raise busy(f"its turn was not over within {wait_s:g} s") from None
         except asyncio.CancelledError:
             if place.done() and not place.cancelled():
                 self._pass_on(session_id)
             else:
-                queue.remove(place)
+                _take_out(queue, place)
             raise
 
     def _pass_on(self, session_id: bytes) -> None:
@@ -64,6 +64,11 @@ class TurnLocks:
                 place.set_result(None)
                 return
         del self._waiting[session_id]
+
+
+def _take_out(queue: deque[asyncio.Future[None]], place: asyncio.Future[None]) -> None:
+    with suppress(ValueError):  # whoever ended just now has passed over it, and taken it out
+        queue.remove(place)
 
 
 def busy(why: str) -> SessionBusyError:

@@ -20,7 +20,7 @@ from services.gateway.events import (
     Usage,
 )
 from services.gateway.logprob_wire import packed
-from services.gateway.mailbox import MERGED_LOGPROBS, Mailbox
+from services.gateway.mailbox import MERGED_CHARACTERS, MERGED_LOGPROBS, Mailbox
 from services.runtime.errors import UnavailableError
 
 END = Finished([ChoiceEnd(0, Finish.STOP)], Usage(), Timings())
@@ -72,6 +72,48 @@ async def test_no_event_grows_beyond_so_many_log_probabilities():
     events = [numbered.event for numbered in await mailbox.take()]
     assert [len(ids(event)) for event in events] == [MERGED_LOGPROBS] * 3
     assert [number for event in events for number in ids(event)] == list(range(count))
+
+
+async def test_what_waits_is_bounded_and_a_reader_that_comes_makes_room():
+    calls: list[int] = []
+    mailbox = Mailbox(max_unread_bytes=1000, overflow=lambda: calls.append(1))
+    for _ in range(5):
+        for _ in range(3):
+            mailbox.put(Text(0, "x" * 300))
+        await mailbox.take()
+    assert calls == []
+    for _ in range(5):
+        mailbox.put(Text(0, "x" * 300))
+    assert calls == [1]
+
+
+async def test_an_end_that_the_bound_brings_is_the_last_event():
+    failed = Failed(UnavailableError("slow"))
+    mailbox = Mailbox(max_unread_bytes=1000, overflow=lambda: mailbox.put(failed))
+    for _ in range(9):
+        mailbox.put(Text(0, "x" * 300))
+    events = await mailbox.take()
+    assert events[-1].event == failed
+    assert [n.sequence for n in events] == sorted({n.sequence for n in events})
+    assert len("".join(n.event.text for n in events[:-1])) == events[-2].sequence * 300
+
+
+async def test_no_event_grows_without_end():
+    mailbox = Mailbox()
+    for _ in range(10):
+        mailbox.put(Text(0, "x" * 10_000))
+    lengths = [len(n.event.text) for n in await mailbox.take()]
+    assert sum(lengths) == 100_000
+    assert max(lengths) <= MERGED_CHARACTERS + 10_000
+
+
+async def test_a_reader_can_be_woken_for_nothing():
+    mailbox = Mailbox()
+    mailbox.wake()
+    reader = asyncio.ensure_future(mailbox.take())
+    await asyncio.sleep(0)
+    mailbox.wake()
+    assert await asyncio.wait_for(reader, 5) == []
 
 
 async def test_pieces_of_different_kinds_or_choices_stay_apart():

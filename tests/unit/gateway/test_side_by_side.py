@@ -12,8 +12,10 @@ from services.gateway.events import (
     Failed,
     Finish,
     Finished,
+    Heartbeat,
     Numbered,
     Started,
+    State,
     Text,
     Timings,
     Usage,
@@ -169,3 +171,19 @@ async def test_several_generations_are_one_whose_choices_and_usage_are_all_of_th
         (3, Finish.LENGTH),
     ]
     assert end.usage == Usage(12, 24, 6)
+
+
+async def test_heartbeats_are_no_begin_and_are_told_once_all_have_begun():
+    gate = asyncio.Event()
+    beat = Heartbeat(State.PREFILL)
+    first = Scripted(beat, ACCEPTED, STARTED, beat, FINISHED)
+    second = Scripted(ACCEPTED, gate, STARTED, FINISHED)
+    playing = asyncio.ensure_future(played(first, second))
+    await asyncio.wait_for(second.waiting.wait(), 5)
+    await asyncio.sleep(0.01)
+    gate.set()
+    events = await playing
+    beats = [place for place, (_, event) in enumerate(events) if event == beat]
+    begins = [place for place, (_, event) in enumerate(events) if event == STARTED]
+    assert len(beats) == 1
+    assert beats[0] > max(begins)
