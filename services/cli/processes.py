@@ -103,6 +103,7 @@ def plan(configuration: Configuration, folder: Path) -> list[ProcessPlan]:
         "workers": workers,
         "tokenizers": {name: address for name, (address, _) in tokenizers.items()},
         "model_aliases": list(model.aliases),
+        "peers": gateways if len(gateways) > 1 else {},
     }
     plans += [
         _gateway(name, address, folder, configuration.gateway, behind)

@@ -22,6 +22,7 @@ from services.gateway.key_reload import KeyReload
 from services.gateway.key_ring import FileKeyRing
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.openai_servicer import OpenAIServicer
+from services.gateway.peers import Peers
 from services.gateway.pool import Pool
 from services.gateway.registry import Registry
 from services.gateway.rest_answers import RestInterceptor
@@ -118,13 +119,21 @@ class Gateway(Service):
             open_store(settings.sessions, time.time), settings.sessions, time.time
         )
         turns = SessionTurns(self.sessions, self.pool)
-        inference = InferenceServicer(self.pool, self.registry, turns, settings)
+        self.peers = Peers(
+            settings.name or "gateway",
+            settings.peers,
+            self.sessions.store.leases,
+            settings.generation_timeout_s + settings.max_keep_s,
+        )
+        inference = InferenceServicer(self.pool, self.registry, turns, self.peers, settings)
         inference_pb2_grpc.add_InferenceServiceServicer_to_server(inference, server)
         model_pb2_grpc.add_ModelServiceServicer_to_server(ModelServicer(self.pool), server)
         session_pb2_grpc.add_SessionServiceServicer_to_server(
             SessionServicer(self.sessions, self.pool), server
         )
-        openai = OpenAIServicer(self.pool, self.registry, self.sessions, turns, settings)
+        openai = OpenAIServicer(
+            self.pool, self.registry, self.sessions, turns, self.peers, settings
+        )
         openai_pb2_grpc.add_OpenAIServiceServicer_to_server(openai, server)
         status = system_status(
             *(settings.name or "gateway", settings.address),
@@ -170,5 +179,6 @@ class Gateway(Service):
             await self.admin.close()
         if hasattr(self, "pool"):
             await self.registry.close()
+            await self.peers.close()
             await self.sessions.store.close()
             await self.pool.close()

@@ -14,8 +14,9 @@ from services.gateway.call_caller import caller_of
 from services.gateway.cancellation import Cancellation
 from services.gateway.field_names import renamed
 from services.gateway.openai_response import encode
+from services.gateway.peers import Peers
 from services.gateway.registry import Registry
-from services.gateway.rest_answers import json_body
+from services.gateway.rest_answers import PREFIX, json_body
 from services.gateway.rest_form import CHAT_PREFIX, COMPLETION_PREFIX
 from services.gateway.rest_stream import resumed
 from services.gateway.settings import GatewaySettings
@@ -23,6 +24,7 @@ from services.gateway.wire import check_generation_id
 from services.runtime.errors import InvalidArgumentError, ServiceError
 
 LAST_EVENT_ID_KEY = "last-event-id"
+_EVENTS = PREFIX + "StreamGenerationEvents"
 _NUMBER = re.compile(r"[0-9]{1,19}")
 
 _Context: TypeAlias = "aio.ServicerContext[Any, Any]"
@@ -42,9 +44,13 @@ class GenerationRoutes:
     """What can be done to a generation by its id, or by the id of its answer."""
 
     def __init__(
-        self, registry: Registry, cancellation: Cancellation, settings: GatewaySettings
+        self,
+        registry: Registry,
+        cancellation: Cancellation,
+        peers: Peers,
+        settings: GatewaySettings,
     ) -> None:
-        self._registry, self._cancellation = registry, cancellation
+        self._registry, self._cancellation, self._peers = registry, cancellation, peers
         self._heartbeat_s = settings.sse_heartbeat_s
 
     async def events(
@@ -53,6 +59,15 @@ class GenerationRoutes:
         """Resume a stream."""
         owner = caller_of(context).owner
         name = self._name(owner, request.generation_id)
+        peer = ""
+        if not self._registry.knows(owner, name):
+            peer = await self._peers.holder(owner, name, context)
+        if peer:
+            relayed = self._peers.relay(peer, _EVENTS, request, httpbody_pb2.HttpBody, context)
+            async with aclosing(relayed):
+                async for body in relayed:
+                    yield body
+            return
         after = _last_event_id(context, request.after)
         try:
             kept = self._registry.find(owner, name, after)
@@ -71,7 +86,7 @@ class GenerationRoutes:
         """Cancel a generation."""
         owner = caller_of(context).owner
         name = self._name(owner, request.generation_id)
-        cancelled = await self._cancellation.cancel(owner, name)
+        cancelled = await self._cancellation.cancel(owner, name, context)
         yield json_body(encode(CancelledBody(name, "generation", cancelled)))
 
     def _name(self, owner: str, said: str) -> str:

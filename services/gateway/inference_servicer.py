@@ -17,6 +17,7 @@ from services.gateway import token_wire, wire
 from services.gateway.call_caller import caller_of
 from services.gateway.cancellation import Cancellation
 from services.gateway.native_streams import NativeStreams
+from services.gateway.peers import Peers
 from services.gateway.pool import Pool
 from services.gateway.registry import Registry
 from services.gateway.renderers import Renderers
@@ -32,15 +33,18 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
     """Generation for clients; the contract is in inference.proto."""
 
     def __init__(
-        self, pool: Pool, registry: Registry, turns: SessionTurns, settings: GatewaySettings
+        self,
+        pool: Pool,
+        registry: Registry,
+        turns: SessionTurns,
+        peers: Peers,
+        settings: GatewaySettings,
     ) -> None:
-        self._pool, self._cancellation = pool, Cancellation(pool, registry)
-        self._streams = NativeStreams(turns, registry, settings)
+        self._pool, self._cancellation = pool, Cancellation(pool, registry, peers)
+        self._streams = NativeStreams(turns, registry, peers, settings)
         self._render_timeout_s = settings.render_timeout_s
 
-    def Generate(
-        self, request: inference_pb2.GenerateRequest, context: _Context
-    ) -> _Events:
+    def Generate(self, request: inference_pb2.GenerateRequest, context: _Context) -> _Events:
         """Stream one generation."""
         return self._streams.generate(request, context)
 
@@ -60,7 +64,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
         """End a generation of the caller: here, or on whatever worker another gateway has it running."""
         wire.check_generation_id(request.generation_id)
         owner = caller_of(context).owner
-        cancelled = await self._cancellation.cancel(owner, request.generation_id)
+        cancelled = await self._cancellation.cancel(owner, request.generation_id, context)
         return inference_pb2.CancelResponse(cancelled=cancelled)
 
     async def CountTokens(

@@ -15,6 +15,7 @@ from services.gateway.events import Failed, Heartbeat, Numbered
 from services.gateway.interfaces import GenerationRequest
 from services.gateway.native_wire import heartbeat_s
 from services.gateway.pace import Pace
+from services.gateway.peers import Peers
 from services.gateway.registry import Registry
 from services.gateway.retention_wire import native_retention
 from services.gateway.session_turns import SessionTurns
@@ -25,6 +26,8 @@ _Context: TypeAlias = "aio.ServicerContext[Any, Any]"
 _Events: TypeAlias = AsyncGenerator[Numbered, None]
 _Messages: TypeAlias = AsyncGenerator[generation_pb2.GenerationEvent, None]
 _Paced: TypeAlias = AsyncIterator[inference_pb2.GeneratePacedRequest]
+_GENERATE, _RESUME = (f"/hotline.v1.InferenceService/{name}" for name in ("Generate", "Resume"))
+_EVENT = generation_pb2.GenerationEvent
 _FREE = frozenset({"accepted", "heartbeat", "finished", "failed"})
 """Events that need no credit."""
 
@@ -33,17 +36,16 @@ class NativeStreams:
     """Every stream of a native client."""
 
     def __init__(
-        self, turns: SessionTurns, registry: Registry, settings: GatewaySettings
+        self, turns: SessionTurns, registry: Registry, peers: Peers, settings: GatewaySettings
     ) -> None:
-        self._turns, self._registry = turns, registry
+        self._turns, self._registry, self._peers = turns, registry, peers
         self._generation_timeout_s = settings.generation_timeout_s
 
     async def generate(
         self, request: inference_pb2.GenerateRequest, context: _Context
     ) -> _Messages:
         """Begin or join a generation."""
-        events = await self._begin(await self._checked(request, context), request)
-        messages = _messages(events, was_accepted=False)
+        messages = await self._begun(await self._checked(request, context), request, context)
         async with aclosing(messages):
             async for message in messages:
                 yield message
@@ -52,8 +54,14 @@ class NativeStreams:
         """Go on with a generation."""
         wire.check_generation_id(request.generation_id)
         after, owner = request.after_sequence, caller_of(context).owner
-        events = self._registry.resume(owner, request.generation_id, after, heartbeat_s(request))
-        messages = _messages(events, was_accepted=after > 0)
+        pause_s, messages = heartbeat_s(request), None
+        if not self._registry.knows(owner, request.generation_id):
+            peer = await self._peers.holder(owner, request.generation_id, context)
+            if peer:
+                messages = self._peers.relay(peer, _RESUME, request, _EVENT, context)
+        if messages is None:
+            events = self._registry.resume(owner, request.generation_id, after, pause_s)
+            messages = _messages(events, was_accepted=after > 0)
         async with aclosing(messages):
             async for message in messages:
                 yield message
@@ -65,11 +73,10 @@ class NativeStreams:
             act = "nothing" if first is None else first.WhichOneof("act") or "nothing"
             raise InvalidArgumentError("act", act, "generate, in the first message")
         generation = await self._checked(first.generate, context)
-        events = await self._begin(generation, first.generate)
+        messages = await self._begun(generation, first.generate, context)
         pace = Pace(self._generation_timeout_s)
         listening = asyncio.create_task(self._listen(requests, generation, pace))
         try:
-            messages = _messages(events, was_accepted=False)
             async with aclosing(messages):
                 async for message in messages:
                     await pace.spend(0 if message.WhichOneof("event") in _FREE else 1)
@@ -87,11 +94,23 @@ class NativeStreams:
         waits = request.session_busy == inference_pb2.SESSION_BUSY_POLICY_WAIT
         return self._turns.turn(generation, session, model, waits)
 
-    async def _begin(
-        self, generation: GenerationRequest, request: inference_pb2.GenerateRequest
-    ) -> _Events:
+    async def _begun(
+        self,
+        generation: GenerationRequest,
+        request: inference_pb2.GenerateRequest,
+        context: _Context,
+    ) -> _Messages:
+        """The events of a generation that begins or is joined, here or at a peer that has it."""
         retention = await native_retention(request, generation, self._registry.limits)
-        return self._registry.stream(generation, retention, heartbeat_s(request))
+
+        def here() -> _Messages:
+            events = self._registry.stream(generation, retention, heartbeat_s(request))
+            return _messages(events, was_accepted=False)
+
+        if retention is None:
+            return here()
+        call = (_GENERATE, request, _EVENT, context)
+        return self._peers.begun(generation.owner, generation.generation_id, here, *call)
 
     async def _listen(self, requests: _Paced, generation: GenerationRequest, pace: Pace) -> None:
         try:

@@ -16,8 +16,9 @@ from services.gateway.events import Failed, Finished, Numbered, Reasoning, Text,
 from services.gateway.offered_id import GENERATION_ID_KEY
 from services.gateway.openai_request import ChatRequest
 from services.gateway.openai_response import AnswerBuilder, encode
+from services.gateway.peers import Peers
 from services.gateway.registry import Registry
-from services.gateway.rest_answers import json_body
+from services.gateway.rest_answers import PREFIX, json_body
 from services.gateway.rest_body import BodyReader
 from services.gateway.rest_form import RestForm, begun_s
 from services.gateway.rest_retention import read_wish
@@ -29,6 +30,8 @@ from services.gateway.settings import GatewaySettings
 _Context: TypeAlias = "aio.ServicerContext[Any, Any]"
 _Bodies: TypeAlias = AsyncGenerator[httpbody_pb2.HttpBody, None]
 
+_METHOD = PREFIX + "CreateChatCompletion"
+
 
 class ChatCompletions:
     """One generation for each call; the call's end, however it comes, ends it, unless it is to be kept."""
@@ -38,9 +41,11 @@ class ChatCompletions:
         turns: SessionTurns,
         registry: Registry,
         bodies: BodyReader,
+        peers: Peers,
         settings: GatewaySettings,
     ) -> None:
         self._turns, self._registry, self._bodies = turns, registry, bodies
+        self._peers = peers
         self._generation_timeout_s = settings.generation_timeout_s
         self._heartbeat_s = settings.sse_heartbeat_s
 
@@ -71,8 +76,17 @@ class ChatCompletions:
         )
         add_header(GENERATION_ID_KEY, wish.generation_id)
         heartbeat_s = self._heartbeat_s if chat.stream else 0.0
-        events = self._registry.stream(generation, wish.retention(form, limits), heartbeat_s)
-        bodies = streamed(events, form.chunks()) if chat.stream else _whole(events, form)
+        retention = wish.retention(form, limits)
+
+        def here() -> _Bodies:
+            events = self._registry.stream(generation, retention, heartbeat_s)
+            return streamed(events, form.chunks()) if chat.stream else _whole(events, form)
+
+        if retention is None:
+            bodies = here()
+        else:
+            name, call = wish.generation_id, (_METHOD, request, httpbody_pb2.HttpBody, context)
+            bodies = self._peers.begun(caller.owner, name, here, *call)
         async with aclosing(bodies):
             async for body in bodies:
                 yield body

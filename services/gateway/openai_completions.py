@@ -20,9 +20,10 @@ from services.gateway.events import Failed, Finished, Numbered, Text
 from services.gateway.offered_id import GENERATION_ID_KEY
 from services.gateway.openai_response import encode
 from services.gateway.parameter_body import read_parameters
+from services.gateway.peers import Peers
 from services.gateway.pool import Pool
 from services.gateway.registry import Registry
-from services.gateway.rest_answers import json_body
+from services.gateway.rest_answers import PREFIX, json_body
 from services.gateway.rest_body import BodyReader
 from services.gateway.rest_form import RestForm, begun_s
 from services.gateway.rest_retention import KEEP_FIELD, read_wish
@@ -35,14 +36,22 @@ _Context: TypeAlias = "aio.ServicerContext[Any, Any]"
 _Bodies: TypeAlias = AsyncGenerator[httpbody_pb2.HttpBody, None]
 _Events: TypeAlias = AsyncGenerator[Numbered, None]
 
+_METHOD = PREFIX + "CreateCompletion"
+
 
 class Completions:
     """A generation for each prompt of a call; the call's end, however it comes, ends them all, unless the one is to be kept."""
 
     def __init__(
-        self, pool: Pool, registry: Registry, bodies: BodyReader, settings: GatewaySettings
+        self,
+        pool: Pool,
+        registry: Registry,
+        bodies: BodyReader,
+        peers: Peers,
+        settings: GatewaySettings,
     ) -> None:
         self._pool, self._registry, self._bodies = pool, registry, bodies
+        self._peers = peers
         self._generation_timeout_s = settings.generation_timeout_s
         self._heartbeat_s = settings.sse_heartbeat_s
 
@@ -79,14 +88,20 @@ class Completions:
         add_header(GENERATION_ID_KEY, wish.generation_id)
         retention = wish.retention(form, limits)
         heartbeat_s = self._heartbeat_s if body.stream else 0.0
-        streams = [self._registry.stream(one, retention, heartbeat_s) for one in generations]
-        several = len(streams) > 1  # then nothing comes of any before all were accepted
-        events = _merged(streams, first.choice_count) if several else streams[0]
-        bodies = (
-            streamed(events, form.chunks(), was_accepted=several)
-            if body.stream
-            else _whole(events, form)
-        )
+        several = len(generations) > 1  # then nothing comes of any before all were accepted
+
+        def here() -> _Bodies:
+            streams = [self._registry.stream(one, retention, heartbeat_s) for one in generations]
+            events = _merged(streams, first.choice_count) if several else streams[0]
+            if body.stream:
+                return streamed(events, form.chunks(), was_accepted=several)
+            return _whole(events, form)
+
+        if retention is None or several:
+            bodies = here()
+        else:
+            name, call = wish.generation_id, (_METHOD, request, httpbody_pb2.HttpBody, context)
+            bodies = self._peers.begun(caller.owner, name, here, *call)
         async with aclosing(bodies):
             async for answer in bodies:
                 yield answer

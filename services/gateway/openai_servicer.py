@@ -15,6 +15,7 @@ from services.gateway.generation_routes import GenerationRoutes
 from services.gateway.openai_chat import ChatCompletions
 from services.gateway.openai_completions import Completions
 from services.gateway.openai_plain_text import PlainTextRoutes
+from services.gateway.peers import Peers
 from services.gateway.pool import Pool
 from services.gateway.registry import Registry
 from services.gateway.rest_answers import json_body
@@ -37,14 +38,17 @@ class OpenAIServicer(openai_pb2_grpc.OpenAIServiceServicer):
         registry: Registry,
         sessions: Sessions,
         turns: SessionTurns,
+        peers: Peers,
         settings: GatewaySettings,
     ) -> None:
         self._pool = pool
         bodies = BodyReader(settings)
-        self._chat = ChatCompletions(turns, registry, bodies, settings)
+        self._chat = ChatCompletions(turns, registry, bodies, peers, settings)
         self._sessions = SessionRoutes(sessions, pool, bodies)
-        self._completions = Completions(pool, registry, bodies, settings)
-        self._generations = GenerationRoutes(registry, Cancellation(pool, registry), settings)
+        self._completions = Completions(pool, registry, bodies, peers, settings)
+        self._generations = GenerationRoutes(
+            registry, Cancellation(pool, registry, peers), peers, settings
+        )
         self._plain_text = PlainTextRoutes(pool, bodies, settings)
 
     def CreateChatCompletion(self, request: httpbody_pb2.HttpBody, context: _Context) -> _Bodies:

@@ -115,8 +115,7 @@ OPERATIONS: Mapping[str, Operation] = {
     "StreamGenerationEvents": Operation(
         "Resume a stream: the chunks that followed `after`, each with its number as its `id`. The header `Last-Event-ID` "
         "goes over `after`.",
-        _KEYED
-        | {Reason.INVALID_ARGUMENT, Reason.GENERATION_NOT_FOUND, Reason.GENERATION_EXPIRED},
+        _KEYED | {Reason.INVALID_ARGUMENT, Reason.GENERATION_NOT_FOUND, Reason.GENERATION_EXPIRED},
         event=Chunk,
     ),
     "CancelGeneration": Operation(
@@ -129,7 +128,10 @@ OPERATIONS: Mapping[str, Operation] = {
         _TEXT | {Reason.INVALID_MEDIA},
         SESSION_REQUEST,
         SessionBody,
-        examples={"as configured": {}, "of an hour": {"ttl_seconds": 3600, "cache_scope": "session"}},
+        examples={
+            "as configured": {},
+            "of an hour": {"ttl_seconds": 3600, "cache_scope": "session"},
+        },
     ),
     "ListSessionObjects": Operation(
         "The caller's sessions, newest first.", _SESSION, answer=SessionListBody

@@ -14,7 +14,9 @@ _Context: TypeAlias = "aio.ServicerContext[Any, Any]"
 
 def session_of(context: _Context, body: RouteBody) -> str:
     """The session that a call names; empty: none. Raises InvalidArgumentError where it names two."""
-    said = next((str(v) for key, v in context.invocation_metadata() or () if key == SESSION_KEY), "")
+    said = next(
+        (str(v) for key, v in context.invocation_metadata() or () if key == SESSION_KEY), ""
+    )
     given = read_parameter(body, "session_id")
     if given is None or not given.value:
         return said

@@ -29,6 +29,9 @@ class GatewaySettings(ServiceSettings):
     """Tokenizer processes: configured name -> address."""
     workers: dict[str, str] = Field(min_length=1)
     """Worker processes: configured name -> address."""
+    peers: dict[str, str] = Field(default_factory=dict)
+    """The other gateways that share the store of sessions: configured name -> address; this one's own name may be among
+    them. Calls about a generation that one of them has are passed on to it."""
     keys_file: Path | None = None
     """API keys (docs/keys.md); SIGHUP reads them again. None: there are none."""
     allow_anonymous: bool = False

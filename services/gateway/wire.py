@@ -47,9 +47,7 @@ def new_generation_id() -> str:
 def check_generation_id(generation_id: str, field: str = "generation_id") -> None:
     """Raises InvalidArgumentError for what cannot be a generation's id."""
     if not _ID.fullmatch(generation_id):
-        raise InvalidArgumentError(
-            field, generation_id, "1 to 128 characters of [A-Za-z0-9._:-]"
-        )
+        raise InvalidArgumentError(field, generation_id, "1 to 128 characters of [A-Za-z0-9._:-]")
 
 
 def generation_request(

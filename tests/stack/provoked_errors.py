@@ -14,14 +14,14 @@ from failing_stack import SLOW, Failing, FailingStack, failing_stack
 from grpc import aio
 from hotline.v1 import conversation_pb2, inference_pb2
 from PIL import Image
+from rest_stack import MODEL_NAME
 from sim_stack import LIMIT_S, hello
 
+from services.gateway.sessions.sessions import Wanted
 from services.runtime.error_table import Reason
 
 ELSEWHERE = {
     Reason.PERMISSION_DENIED: "reserved: a key has limits, and what it may not see it is told not to exist",
-    Reason.SESSION_NOT_FOUND: "reserved: sessions come later",
-    Reason.SESSION_BUSY: "reserved: sessions come later",
     Reason.GENERATION_NOT_FOUND: "only who comes back: test_rest_resume.py",
     Reason.GENERATION_EXPIRED: "only who comes back: test_rest_resume.py",
     Reason.GENERATION_CONFLICT: "only who comes back: test_rest_resume.py",
@@ -101,6 +101,16 @@ def _context(stacks: Stacks) -> Failing:
 
 def _too_large(stacks: Stacks) -> Failing:
     return Failing(stacks.usual, *image_parts(b"\x89PNG\r\n\x1a\n" + bytes(21 * 2**20)))
+
+
+@asynccontextmanager
+async def _busy(stacks: Stacks) -> AsyncGenerator[Failing, None]:
+    """A session that has a turn running."""
+    sessions = stacks.usual.behind.app.sessions
+    session = await sessions.keep(sessions.begin("free", MODEL_NAME, Wanted()), ())
+    named = {"session_id": session.session_id.hex()}
+    async with sessions.store.turn(session.session_id, 0):
+        yield Failing(stacks.usual, named, named)
 
 
 @asynccontextmanager
@@ -240,6 +250,10 @@ PROVOKED: dict[Reason, Situation] = {
     Reason.MODEL_NOT_FOUND: _by_itself(
         lambda stacks: Failing(stacks.usual, {"model": "gpt-17"}, {"model": "gpt-17"})
     ),
+    Reason.SESSION_NOT_FOUND: _by_itself(
+        lambda stacks: Failing(stacks.usual, {"session_id": "0" * 32}, {"session_id": "0" * 32})
+    ),
+    Reason.SESSION_BUSY: _busy,
     Reason.FEATURES_MISSING: _features_lost,
     Reason.OVERLOADED: _full,
     Reason.RATE_LIMITED: _key_used_up,
@@ -267,6 +281,7 @@ WAITING_HELPS = {
     Reason.UNAVAILABLE,
     Reason.ENGINE_DEAD,
     Reason.FEATURES_MISSING,
+    Reason.SESSION_BUSY,
 }
 """Reasons with Retry-After, and RetryInfo."""
 INTERNALS = re.compile(

@@ -94,10 +94,10 @@ async def sim_stack(
 ) -> AsyncGenerator[SimStack, None]:
     """A gateway before those two."""
     settings = GatewaySettings(
-        name="gateway",
         tokenizers={"tokenizer-0": f"127.0.0.1:{tokenizer.port}"},
         workers={"worker-0": f"127.0.0.1:{worker.port}"},
         **{
+            "name": "gateway",
             "model_aliases": ["autoglm-phone-9b"],
             "allow_anonymous": True,
             "admin_address": "127.0.0.1:0",
@@ -109,7 +109,8 @@ async def sim_stack(
     app = Gateway(settings)
     gateway = Process(app, settings)
     await gateway.start()
-    async with open_channel(f"127.0.0.1:{gateway.port}") as channel:
+    address = str(gateway_fields.get("address", f"127.0.0.1:{gateway.port}"))
+    async with open_channel(address) as channel:
         stack = SimStack(worker, tokenizer, gateway, app, channel)
         try:
             await stack.until_ready()

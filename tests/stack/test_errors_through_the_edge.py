@@ -118,7 +118,8 @@ async def test_the_openai_client_raises_its_own_class(stacks, reason):
     async with PROVOKED[reason](stacks) as failing:
         key = authorization(failing)["authorization"].removeprefix("Bearer ")
         call = {"model": "autoglm-phone-tiny", **PLAIN, **failing.body}
-        extra = {name: call.pop(name) for name in ("guided_regex", "ignore_eos") if name in call}
+        own = ("guided_regex", "ignore_eos", "session_id")
+        extra = {name: call.pop(name) for name in own if name in call}
         async with openai.AsyncOpenAI(
             base_url=f"{failing.stack.url}/v1", api_key=key, max_retries=0, timeout=LIMIT_S
         ) as client:

@@ -295,6 +295,21 @@ async def test_what_cannot_be_an_id_is_400_by_its_name(anna, name):
         assert "32 hexadecimal digits" in error["message"]
 
 
+@pytest.mark.parametrize("part", [slice(31), slice(1, None), slice(0)])
+async def test_case_34_only_the_whole_id_names_a_session(anna, part):
+    whole = (await opened(anna))["id"]
+    for name in (whole[part], whole + "0", whole.upper().replace("0", "A"), f" {whole}"):
+        answer = await anna.post(CLEAR, json={"session_id": name})
+        assert (await refused(answer))["param"] == "session_id"
+        if name:
+            answer = await anna.post(CHAT, json=chat("hi", session_id=name))
+            assert (await refused(answer))["status"] == 400
+    changed = whole[:-1] + ("0" if whole[-1] != "0" else "1")
+    error = await refused(await anna.get(f"{SESSIONS}/{changed}"))
+    assert (error["status"], error["code"]) == (404, "session_not_found")
+    assert (await anna.get(f"{SESSIONS}/{whole}")).json()["turn_count"] == 0
+
+
 @pytest.mark.parametrize(
     ("body", "param"),
     [

@@ -60,7 +60,7 @@ class Expiry(Generic[Key]):
             if keys is None:
                 heapq.heappop(self._heap)
                 continue
-            key = keys.pop()  # goes on where the last one was; an iterator would begin anew with each
+            key = keys.pop()  # an iterator would look at the emptied places anew each time
             self._left(self._slot_of.pop(key), keys)
             if self._ends[key] > now_s:
                 self._enter(key, math.ceil(self._ends[key] / SLOT_S))
