@@ -2,7 +2,8 @@
 
     python benchmarks/sessions.py [--sessions 100000] [--turns 2]
 
-- `memory`: resident bytes of each live session with so many turns of a screenshot each, beside its token ids, which are shared.
+- `memory`: resident bytes of each live session with so many turns of a screenshot each, beside its token ids, and how long a full
+  run of the garbage collector takes with all of them.
 - `rates`: creations and touches a second.
 - `stall`: all of them end at once, and the sweep runs beside a ticker on the same loop, once with one owner, once with 1,000.
 - `churn`: a million creations, touches and ends with a clock of its own; how late the latest end was told.
@@ -47,7 +48,7 @@ def resident_bytes() -> int:
 
 
 def session(now_s: float, owner: str, turn_count: int) -> Session:
-    """With turns of a screenshot each, the last of which is shown; its token ids are shared by all."""
+    """With turns of a screenshot each, the last of which is shown."""
     session_id = secrets.token_bytes(16)
     turns = []
     for place in range(turn_count):
@@ -77,11 +78,16 @@ async def memory(count: int, turns: int) -> None:
     store = await filled(clock, count, 1000, turns)
     took_s = time.perf_counter() - begun_s
     gc.collect()
-    each = (resident_bytes() - before) / count
+    each = (resident_bytes() - before) / count - 2 * turns * len(IDS)
     print(
         f"memory: {each:,.0f} bytes for each of {len(store):,} sessions of {turns} turns, beside ids"
     )
-    places = [(kept.owner, kept.session_id) for kept in store._sessions.values()]
+    begun_s = time.perf_counter()
+    gc.collect()
+    print(
+        f"memory: a full garbage collection takes {(time.perf_counter() - begun_s) * 1000:.1f} ms"
+    )
+    places = [(kept.owner, session_id) for session_id, kept in store._sessions.items()]
     begun_s = time.perf_counter()
     for owner, session_id in places:
         clock.now_s += 0.0001

@@ -121,7 +121,7 @@ def _parameters(route: Route) -> list[_Node]:
 
 def _query_schema(field: FieldDescriptor) -> _Node:
     if field.type == FieldDescriptor.TYPE_STRING:
-        return _SESSION_ID
+        return {"type": "string", "pattern": "^([0-9a-f]{32})?$"}  # empty is as absent
     return {"type": "integer", "minimum": 0} | _MAXIMA.get(field.name, {})
 
 

@@ -14,8 +14,6 @@ from hotline.v1 import (
     inference_pb2_grpc,
     model_pb2,
     model_pb2_grpc,
-    session_pb2,
-    session_pb2_grpc,
 )
 
 from services.runtime.channel import open_channel
@@ -152,11 +150,3 @@ async def test_models_are_listed_with_their_aliases(channel):
     assert (model.name, list(model.aliases)) == ("autoglm-phone-tiny", ["autoglm-phone-9b"])
     assert model.ready
     assert model.engine == "vllm"
-
-
-async def test_sessions_say_that_they_are_not_built(channel):
-    stub = session_pb2_grpc.SessionServiceStub(channel)
-    with pytest.raises(aio.AioRpcError) as raised:
-        await stub.CreateSession(session_pb2.CreateSessionRequest(), timeout=5)
-    assert raised.value.code() is grpc.StatusCode.UNIMPLEMENTED
-    assert "SessionService.CreateSession" in raised.value.details()

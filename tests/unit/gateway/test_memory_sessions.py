@@ -40,7 +40,7 @@ def session(clock, owner="anna", ttl_s=100.0) -> Session:
 
 
 def with_turns(empty: Session, number: int) -> Session:
-    """Two turns with a screenshot each; their ids are shared, as they are counted apart."""
+    """Two turns with a screenshot each."""
     system = StoredMessage(b"You are a phone agent, number %d." % number, (), True)
     turns = []
     for place in range(2):
@@ -83,7 +83,17 @@ async def test_a_session_with_turns_takes_less_than_4_kb_beside_its_ids(store, c
     finally:
         tracemalloc.stop()
     assert len(store) == count
-    assert held_bytes / count < 4096
+    ids_bytes = 4 * len(IDS)  # of prompt and answer, in two turns
+    assert held_bytes / count - ids_bytes < 4096
+
+
+async def test_sessions_are_nothing_to_the_garbage_collector(store, clock):
+    gc.collect()
+    before = len(gc.get_objects())
+    for number in range(5_000):
+        await store.create(with_turns(session(clock), number))
+    gc.collect()
+    assert len(gc.get_objects()) - before < 500
 
 
 async def test_what_expired_is_not_found_from_its_moment_on_and_is_gone_within_a_second(
