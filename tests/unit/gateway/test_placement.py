@@ -112,3 +112,25 @@ def test_stale_reports_do_not_send_everybody_to_one_worker():
         with ExitStack() as stack:
             total.update(stack.enter_context(placement.place(many)).name for _ in range(20))
     assert max(total.values()) < 20
+
+
+def test_the_worker_that_has_the_prefix_is_chosen_while_it_is_not_too_loaded():
+    placement = WorkerPlacement(Random(1))
+    idle, busy = workers(Load(0, 0, 0.0), Load(4, 0, 0.1))
+    for _ in range(20):
+        with placement.place([idle, busy], prefer=busy.name) as worker:
+            assert worker is busy
+
+
+def test_a_prefix_is_no_reason_to_wait_in_a_queue():
+    placement = WorkerPlacement(Random(1))
+    idle, full = workers(Load(2, 0, 0.0), Load(16, 8, 0.9))
+    with placement.place([idle, full], prefer=full.name) as worker:
+        assert worker is idle
+
+
+def test_a_worker_that_is_gone_is_not_preferred():
+    placement = WorkerPlacement(Random(1))
+    one, other = workers(Load(3, 0, 0.0), Load(0, 0, 0.0))
+    with placement.place([one, other], prefer="worker-9") as worker:
+        assert worker is other
