@@ -125,11 +125,10 @@ async def test_who_only_says_that_it_joins_pays_as_everybody():
         bind_entry(entry)
         await all_of(front.stream())
         assert front.requests_taken == pytest.approx(1, abs=0.1)
-    with front.admission.enter(CALLER, 1):
-        with front.admission.enter(CALLER, 1, joins=True) as entry:
-            bind_entry(entry)
-            with pytest.raises(OverloadedError):
-                await all_of(front.stream(generation_id="other"))
+    with front.admission.enter(CALLER, 1), front.admission.enter(CALLER, 1, joins=True) as entry:
+        bind_entry(entry)
+        with pytest.raises(OverloadedError):
+            await all_of(front.stream(generation_id="other"))
     limited = Caller("o", Limits(requests_per_minute=1), "poor")
     with front.admission.enter(limited, 1):
         pass
