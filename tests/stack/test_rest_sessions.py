@@ -2,85 +2,36 @@
 
 import base64
 import time
-from datetime import UTC, datetime
 from typing import Any
 
 import httpx
 import openai
 import pytest
-from rest_stack import MODEL_NAME, RestStack, rest_stack
+from rest_sessions import CHAT, CLEAR, SESSIONS, chat, opened, owned_stack, refused, usage
+from rest_stack import MODEL_NAME
 from sim_stack import LIMIT_S
 
-from services.gateway import key_file
-from services.gateway.api_key import key_hash, new_key
-from services.gateway.key_document import KeyDocument, StoredKey
-
-SESSIONS, CHAT, CLEAR = "/v1/sessions", "/v1/chat/completions", "/v1/kvcache/clear"
+OWNERS = ("anna", "bert", "carl")
 SYSTEM = {"role": "system", "content": "You are a phone agent. " * 40}
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
-MAX_PER_OWNER = 60
 
 
 @pytest.fixture(scope="module")
-async def keys(tmp_path_factory) -> dict[str, str]:
-    texts, stored = {}, []
-    for name in ("anna", "bert", "full"):
-        key_id, texts[name] = new_key()
-        now = datetime.now(UTC)
-        stored.append(
-            StoredKey(id=key_id, name=name, owner=name, hash=key_hash(texts[name]), created=now)
-        )
-    path = tmp_path_factory.mktemp("keys") / "keys.json"
-    key_file.write(path, KeyDocument(keys=tuple(stored)))
-    return texts | {"file": str(path)}
-
-
-@pytest.fixture(scope="module")
-async def stack(tmp_path_factory, keys):
-    settings: dict[str, Any] = {"keys_file": keys["file"], "allow_anonymous": False}
-    settings["sessions"] = {"max_per_owner": MAX_PER_OWNER}
-    worker = {"max_model_len": 4096}
-    async with rest_stack(tmp_path_factory.mktemp("edge"), worker, **settings) as running:
+async def stack(tmp_path_factory):
+    async with owned_stack(tmp_path_factory.mktemp("edge"), OWNERS) as running:
         yield running
 
 
-def client(stack: RestStack, keys: dict[str, str], name: str) -> httpx.AsyncClient:
-    headers = {"authorization": f"Bearer {keys[name]}"}
-    return httpx.AsyncClient(base_url=stack.url, headers=headers, timeout=LIMIT_S)
-
-
 @pytest.fixture
-async def anna(stack, keys):
-    async with client(stack, keys, "anna") as http:
+async def anna(stack):
+    async with stack.owner("anna") as http:
         yield http
 
 
 @pytest.fixture
-async def bert(stack, keys):
-    async with client(stack, keys, "bert") as http:
+async def bert(stack):
+    async with stack.owner("bert") as http:
         yield http
-
-
-async def opened(http: httpx.AsyncClient, **fields: Any) -> dict[str, Any]:
-    answer = await http.post(SESSIONS, json=fields)
-    assert answer.status_code == 200, answer.text
-    return answer.json()
-
-
-def chat(text: str, **fields: Any) -> dict[str, Any]:
-    messages = [{"role": "user", "content": text}]
-    return {"messages": messages, "max_tokens": 4, "ignore_eos": True} | fields
-
-
-async def usage(http: httpx.AsyncClient, body: dict[str, Any], **headers: str) -> dict[str, Any]:
-    answer = await http.post(CHAT, json=body, headers=headers)
-    assert answer.status_code == 200, answer.text
-    return answer.json()["usage"]
-
-
-async def refused(answer: httpx.Response) -> dict[str, Any]:
-    assert answer.headers["content-type"].startswith("application/json")
-    return answer.json()["error"] | {"status": answer.status_code}
 
 
 async def test_a_session_says_what_it_was_opened_with_and_what_is_the_default(anna):
@@ -147,8 +98,8 @@ async def test_pages_go_from_the_newest_on_by_the_last_id(bert):
     assert [created[each] for each in found] == sorted(created.values(), reverse=True)
 
 
-async def test_nobody_has_an_empty_page_and_no_more(stack, keys):
-    async with client(stack, keys, "full") as http:
+async def test_nobody_has_an_empty_page_and_no_more(stack):
+    async with stack.owner("carl") as http:
         page = (await http.get(SESSIONS)).json()
     assert page == {
         "object": "list",
@@ -230,98 +181,7 @@ async def test_case_33_no_prefix_of_one_owners_session_shows_in_anothers(anna, b
     assert found[2] > 0
 
 
-async def test_an_owner_has_so_many_and_is_told_the_limit(stack, keys):
-    async with client(stack, keys, "full") as http:
-        for _ in range(MAX_PER_OWNER):
-            last = await opened(http)
-        error = await refused(await http.post(SESSIONS, json={}))
-        assert (error["status"], error["code"]) == (429, "overloaded")
-        assert str(MAX_PER_OWNER) in error["message"]
-        await http.delete(f"{SESSIONS}/{last['id']}")
-        await opened(http)
-        for each in (await http.get(SESSIONS, params={"limit": 1000})).json()["data"]:
-            await http.delete(f"{SESSIONS}/{each['id']}")
-
-
 IMAGE = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PIXEL}"}}
-WRONG = [
-    pytest.param({"ttl_seconds": 9.9}, "ttl_seconds", "10 to 86400", id="short"),
-    pytest.param({"ttl_seconds": 86401}, "ttl_seconds", "86401", id="long"),
-    pytest.param({"ttl_seconds": "60"}, "ttl_seconds", "str", id="text"),
-    pytest.param({"ttl_seconds": True}, "ttl_seconds", "true or false", id="truth"),
-    pytest.param({"absolute_ttl_seconds": -1}, "absolute_ttl_seconds", "604800", id="negative"),
-    pytest.param({"absolute_ttl_seconds": 1e308}, "absolute_ttl_seconds", "604800", id="endless"),
-    pytest.param({"cache_scope": "everybody"}, "cache_scope", "everybody", id="scope"),
-    pytest.param({"history": []}, "history", "object", id="history"),
-    pytest.param({"history": {"images": "some"}}, "history.images", "some", id="images"),
-    pytest.param({"history": {"image_count": 11}}, "history.image_count", "0 to 10", id="count"),
-    pytest.param(
-        {"history": {"max_history_tokens": -1}}, "history.max_history_tokens", "-1", id="tokens"
-    ),
-    pytest.param(
-        {"messages": [{"role": "boss", "content": "hi"}]}, "messages[0].role", "boss", id="role"
-    ),
-    pytest.param({"messages": "hi"}, "messages", "a list", id="no messages"),
-    pytest.param(
-        {
-            "messages": [
-                {
-                    "role": "user",
-                    "content": [{"type": "image_url", "image_url": {"url": "https://x/y.png"}}],
-                }
-            ]
-        },
-        "messages[0].content[0]",
-        "",
-        id="url",
-    ),
-]
-
-
-@pytest.mark.parametrize(("fields", "param", "word"), WRONG)
-async def test_what_no_session_can_be_is_400_by_field_value_and_limit(anna, fields, param, word):
-    error = await refused(await anna.post(SESSIONS, json=fields))
-    assert error["status"] == 400, error
-    assert (error["param"] or "").startswith(param), error
-    assert word in error["message"], error
-
-
-@pytest.mark.parametrize("name", ["0" * 31, "0" * 33, "A" * 32, "g" * 32, "0" * 31 + "%0a"])
-async def test_what_cannot_be_an_id_is_400_by_its_name(anna, name):
-    path = f"{SESSIONS}/{name}"
-    for call in (anna.get(path), anna.post(f"{path}/touch"), anna.delete(path)):
-        error = await refused(await call)
-        assert (error["status"], error["param"]) == (400, "session_id")
-        assert "32 hexadecimal digits" in error["message"]
-
-
-@pytest.mark.parametrize("part", [slice(31), slice(1, None), slice(0)])
-async def test_case_34_only_the_whole_id_names_a_session(anna, part):
-    whole = (await opened(anna))["id"]
-    for name in (whole[part], whole + "0", whole.upper().replace("0", "A"), f" {whole}"):
-        answer = await anna.post(CLEAR, json={"session_id": name})
-        assert (await refused(answer))["param"] == "session_id"
-        if name:
-            answer = await anna.post(CHAT, json=chat("hi", session_id=name))
-            assert (await refused(answer))["status"] == 400
-    changed = whole[:-1] + ("0" if whole[-1] != "0" else "1")
-    error = await refused(await anna.get(f"{SESSIONS}/{changed}"))
-    assert (error["status"], error["code"]) == (404, "session_not_found")
-    assert (await anna.get(f"{SESSIONS}/{whole}")).json()["turn_count"] == 0
-
-
-@pytest.mark.parametrize(
-    ("body", "param"),
-    [
-        pytest.param({}, "session_id", id="absent"),
-        pytest.param({"session_id": None}, "session_id", id="null"),
-        pytest.param({"session_id": 7}, "session_id", id="number"),
-        pytest.param({"session_id": "0" * 32, "forget_history": 1}, "forget_history", id="flag"),
-    ],
-)
-async def test_a_clear_that_names_no_session_is_400(anna, body, param):
-    error = await refused(await anna.post(CLEAR, json=body))
-    assert (error["status"], error["param"]) == (400, param)
 
 
 async def test_a_session_opened_with_an_image_shows_it_and_keeps_it_by_its_bytes(stack, anna):
@@ -341,7 +201,7 @@ async def test_a_session_opened_with_an_image_shows_it_and_keeps_it_by_its_bytes
     assert media.held_bytes == 0
 
 
-async def test_browsers_may_delete_a_session(stack, keys):
+async def test_browsers_may_delete_a_session(stack):
     headers = {
         "origin": "http://localhost:3000",
         "access-control-request-method": "DELETE",

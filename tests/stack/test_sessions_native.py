@@ -2,25 +2,14 @@
 
 import asyncio
 import hashlib
-import io
 
 import grpc
 import pytest
 from google.protobuf import duration_pb2
 from grpc import aio
-from hotline.v1 import (
-    conversation_pb2,
-    generation_pb2,
-    inference_pb2,
-    session_pb2,
-    session_pb2_grpc,
-)
-from PIL import Image
+from hotline.v1 import generation_pb2, inference_pb2, session_pb2
+from native_sessions import SYSTEM, opened, picture, reason_of, service, turn, user
 from sim_stack import LIMIT_S, sim_stack, started_tokenizer, started_worker
-
-from services.runtime.status import from_rpc_error
-
-SYSTEM = conversation_pb2.Message(role=conversation_pb2.ROLE_SYSTEM, text="Be short. " * 60)
 
 
 @pytest.fixture(scope="module")
@@ -31,51 +20,6 @@ async def stack():
         yield running
     await tokenizer.stop()
     await worker.stop()
-
-
-def service(stack) -> "session_pb2_grpc.SessionServiceAsyncStub":
-    return session_pb2_grpc.SessionServiceStub(stack.channel)
-
-
-def picture(colour: str) -> bytes:
-    file = io.BytesIO()
-    Image.new("RGB", (120, 240), colour).save(file, "PNG")
-    return file.getvalue()
-
-
-def user(text: str, image: bytes = b"", digest: bytes = b"") -> conversation_pb2.Message:
-    parts = [conversation_pb2.Part(text=text)]
-    if image:
-        parts.insert(0, conversation_pb2.Part(image=conversation_pb2.ImagePart(data=image)))
-    if digest:
-        named = conversation_pb2.ImagePart(media_digest=digest)
-        parts.insert(0, conversation_pb2.Part(image=named))
-    return conversation_pb2.Message(
-        role=conversation_pb2.ROLE_USER, parts=conversation_pb2.PartList(parts=parts)
-    )
-
-
-async def opened(stack, **fields) -> session_pb2.Session:
-    request = session_pb2.CreateSessionRequest(**fields)
-    return (await service(stack).CreateSession(request, timeout=LIMIT_S)).session
-
-
-async def turn(stack, session_id, *messages, max_tokens=8, **fields):
-    """The terminal event's `finished`, with the accepted and started ones."""
-    request = inference_pb2.GenerateRequest(session_id=session_id, messages=messages, **fields)
-    request.sampling.max_tokens = max_tokens
-    request.sampling.ignore_eos = True
-    events = [event async for event in stack.inference.Generate(request, timeout=LIMIT_S)]
-    assert events[-1].HasField("finished"), events[-1]
-    assert events[0].accepted.session_id == session_id
-    return events[-1].finished
-
-
-async def reason_of(call) -> tuple[str, str]:
-    with pytest.raises(aio.AioRpcError) as raised:
-        await call
-    error = from_rpc_error(raised.value, "the gateway")
-    return error.reason.value, error.message
 
 
 async def test_a_session_is_opened_told_listed_touched_and_deleted(stack):
@@ -252,68 +196,6 @@ async def test_the_next_turn_may_come_at_the_moment_of_the_terminal_event(stack)
         assert (
             await turn(stack, session.session_id, user(f"{number}"), max_tokens=2)
         ).turn_committed
-
-
-@pytest.mark.parametrize(
-    ("fields", "reason", "word"),
-    [
-        pytest.param({"session_id": "0" * 32}, "SESSION_NOT_FOUND", "session_id", id="absent"),
-        pytest.param({"session_id": "0" * 31}, "INVALID_ARGUMENT", "session_id", id="short"),
-        pytest.param({"session_id": "A" * 32}, "INVALID_ARGUMENT", "lower case", id="upper"),
-    ],
-)
-async def test_ids_that_are_none_are_refused(stack, fields, reason, word):
-    request = inference_pb2.GenerateRequest(messages=[user("hi")], **fields)
-    told, message = await reason_of(stack.inference.Generate(request, timeout=LIMIT_S).read())
-    assert told == reason
-    assert word in message
-
-
-async def test_what_a_turn_cannot_be_is_refused(stack):
-    session_id = (await opened(stack)).session_id
-    several = inference_pb2.GenerateRequest(session_id=session_id, messages=[user("hi")])
-    several.sampling.n = 2
-    raw = inference_pb2.GenerateRequest(session_id=session_id)
-    raw.prompt.text = "hi"
-    foreign = inference_pb2.GenerateRequest(
-        session_id=session_id, model="autoglm-phone-10b", messages=[user("hi")]
-    )
-    for request, reason in (
-        (several, "INVALID_ARGUMENT"),
-        (raw, "INVALID_ARGUMENT"),
-        (foreign, "MODEL_NOT_FOUND"),
-    ):
-        call = stack.inference.Generate(request, timeout=LIMIT_S)
-        assert (await reason_of(call.read()))[0] == reason
-
-
-@pytest.mark.parametrize(
-    ("fields", "word"),
-    [
-        pytest.param({"idle_ttl": duration_pb2.Duration(seconds=9)}, "10 to", id="short"),
-        pytest.param({"absolute_ttl": duration_pb2.Duration(seconds=10**9)}, "604800", id="long"),
-        pytest.param({"idle_ttl": duration_pb2.Duration(seconds=-5)}, "idle_ttl", id="negative"),
-        pytest.param({"cache_scope": 77}, "CACHE_SCOPE_SESSION", id="scope"),
-        pytest.param(
-            {"history": session_pb2.HistoryPolicy(image_count=11)}, "0 to 10", id="images"
-        ),
-        pytest.param(
-            {"messages": [conversation_pb2.Message(text="who?")]}, "messages[0].role", id="role"
-        ),
-    ],
-)
-async def test_a_session_that_cannot_be_is_refused_by_field_value_and_limit(stack, fields, word):
-    request = session_pb2.CreateSessionRequest(**fields)
-    reason, message = await reason_of(service(stack).CreateSession(request, timeout=LIMIT_S))
-    assert reason == "INVALID_ARGUMENT"
-    assert word in message
-
-
-async def test_a_page_token_of_somebody_elses_making_is_refused(stack):
-    request = session_pb2.ListSessionsRequest(page_token="AAAA")  # noqa: S106  # no password
-    assert (await reason_of(service(stack).ListSessions(request, timeout=LIMIT_S)))[0] == (
-        "INVALID_ARGUMENT"
-    )
 
 
 async def test_the_state_of_a_turn_is_told_in_the_terminal_event_only_where_it_is_committed(stack):
