@@ -27,6 +27,7 @@ from services.gateway.pool import Pool
 from services.gateway.registry import Registry
 from services.gateway.rest_answers import RestInterceptor
 from services.gateway.retention_metrics import RetentionMetrics
+from services.gateway.session_metrics import SessionMetrics
 from services.gateway.session_servicer import SessionServicer
 from services.gateway.session_turns import SessionTurns
 from services.gateway.sessions.sessions import Sessions
@@ -115,10 +116,11 @@ class Gateway(Service):
             measured.watch_upstream(tokenizer.upstream)
         for worker in self.pool.workers:
             measured.watch_upstream(worker.upstream)
+        held = SessionMetrics(self.metrics.registry)
         self.sessions = Sessions(
-            open_store(settings.sessions, time.time), settings.sessions, time.time
+            open_store(settings.sessions, time.time), settings.sessions, time.time, held.opened
         )
-        turns = SessionTurns(self.sessions, self.pool)
+        turns = SessionTurns(self.sessions, self.pool, held.ended)
         self.peers = Peers(
             settings.name or "gateway",
             settings.peers,

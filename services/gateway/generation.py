@@ -88,7 +88,7 @@ class Generation:
         self._begun = False
         self._prompt_tokens = self._cached_tokens = 0
         self._marks = Marks(clock)
-        self._accepted = self._committed = False
+        self._accepted = False
         self._answer_ids = array("I")
         self._worker = ""
 
@@ -125,7 +125,7 @@ class Generation:
             end = await self._admitted()
             if turn is not None and not end.timed_out_unheard:
                 ids = self._answer_ids[: self._choices[0].completion_tokens]
-                self._committed = await turn.commit(end.choices[0], ids, self._worker)
+                await turn.commit(end.choices[0], ids, self._worker)
         self.mailbox.put(self._timed_out() if end.timed_out_unheard else self._finished())
 
     async def _admitted(self) -> Finished:
@@ -283,7 +283,9 @@ class Generation:
         """`otherwise`: why choices ended that have no end of their own."""
         ends = [choice.end or ChoiceEnd(choice.index, otherwise) for choice in self._choices]
         ends = ends or [ChoiceEnd(0, otherwise)]
-        return Finished(ends, self._usage(), self._marks.timings(), self._committed)
+        turn = self.request.turn
+        committed = turn is not None and turn.committed
+        return Finished(ends, self._usage(), self._marks.timings(), committed)
 
     def _timed_out(self) -> Finished | Failed:
         """The end at the time limit: the text so far stands, if there was a token."""

@@ -42,8 +42,12 @@ class TurnOfSession(Protocol):
     ) -> PromptRendering:
         """How this turn's prompt is made, while it is held."""
 
-    async def commit(self, end: ChoiceEnd, answer_ids: Sequence[int], worker: str) -> bool:
-        """Make the turn part of the history; whether it is.
+    @property
+    def committed(self) -> bool:
+        """It is part of the history."""
+
+    async def commit(self, end: ChoiceEnd, answer_ids: Sequence[int], worker: str) -> None:
+        """Make the turn part of the history, where it ended so that it can be; `committed` tells.
 
         Args:
             answer_ids: as they were sampled, as far as the text consumed them.

@@ -36,20 +36,23 @@ class SessionOpening:
         """
         name = self._pool.model(model, caller).name
         session = self._sessions.begin(caller.owner, name, wanted, fields)
-        if not messages:
-            return await self._sessions.keep(session, ())
         _check(messages)
-        media = self._sessions.store.media
+        # First, so that whoever may have no more sessions stores no images.
+        session = await self._sessions.keep(session)
+        if not messages:
+            return session
+        store = self._sessions.store
         try:
-            preamble = await stored(messages, session.session_id, media)
-            return await self._sessions.keep(session, preamble)
+            preamble = await stored(messages, session.session_id, store.media)
+            return await self._sessions.furnish(session, preamble)
         except ServiceError:
-            await media.drop(session.session_id)
+            await store.delete(session.owner, session.session_id)
             raise
 
 
 def _check(messages: Sequence[conversation_pb2.Message]) -> None:
-    check_conversation_size(len(messages), [len(message.parts.parts) for message in messages])
+    if messages:
+        check_conversation_size(len(messages), [len(message.parts.parts) for message in messages])
     text_bytes = 0
     for index, message in enumerate(messages):
         if message.role not in conversation_pb2.Role.values() or not message.role:

@@ -27,9 +27,13 @@ class SessionTurns:
     """Finds a request's session, and makes the request its next turn."""
 
     def __init__(
-        self, sessions: Sessions, pool: Pool, now: Callable[[], float] = time.time
+        self,
+        sessions: Sessions,
+        pool: Pool,
+        told: Callable[[bool], None],
+        now: Callable[[], float] = time.time,
     ) -> None:
-        self._sessions, self._pool, self._now = sessions, pool, now
+        self._sessions, self._pool, self._now, self._told = sessions, pool, now, told
         self._forms = SessionForms(sessions.store.media)
 
     async def model(
@@ -80,6 +84,7 @@ class SessionTurns:
             self._forms,
             LONGEST_WAIT_S if waits else 0.0,
             self._now,
+            self._told,
         )
         return replace(request, turn=turn)
 

@@ -107,7 +107,7 @@ def _too_large(stacks: Stacks) -> Failing:
 async def _busy(stacks: Stacks) -> AsyncGenerator[Failing, None]:
     """A session that has a turn running."""
     sessions = stacks.usual.behind.app.sessions
-    session = await sessions.keep(sessions.begin("free", MODEL_NAME, Wanted()), ())
+    session = await sessions.keep(sessions.begin("free", MODEL_NAME, Wanted()))
     named = {"session_id": session.session_id.hex()}
     async with sessions.store.turn(session.session_id, 0):
         yield Failing(stacks.usual, named, named)

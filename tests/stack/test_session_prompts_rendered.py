@@ -192,7 +192,8 @@ async def test_random_sessions_have_the_prompts_of_whole_conversations(model, po
             stop = "STOP" if "STOP" in text else ""
             ids += [] if stop else [USER]
             end = ChoiceEnd(0, Finish.STOP_SEQUENCE if stop else Finish.STOP, stop_match=stop)
-            assert await turn.commit(end, array("I", ids), "worker-0")
+            await turn.commit(end, array("I", ids), "worker-0")
+            assert turn.committed
             prefix = whole.answer_prefix
             past.append([assistant(prefix + (text.partition("STOP")[0] if stop else text))])
     assert (tokenizer.whole_count > 0) == (not model.renderer.goes_on)

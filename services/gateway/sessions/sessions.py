@@ -43,12 +43,17 @@ class Sessions:
 
     Args:
         now: Unix seconds.
+        opened: told of every new one.
     """
 
     def __init__(
-        self, store: SessionStore, settings: SessionSettings, now: Callable[[], float]
+        self,
+        store: SessionStore,
+        settings: SessionSettings,
+        now: Callable[[], float],
+        opened: Callable[[], None] = lambda: None,
     ) -> None:
-        self.store, self._settings, self._now = store, settings, now
+        self.store, self._settings, self._now, self._opened = store, settings, now, opened
 
     def begin(
         self, owner: str, model: str, wanted: Wanted, fields: TtlFields = TtlFields()
@@ -79,12 +84,19 @@ class Sessions:
             salt=_new_salt(session_id) if wanted.cache_scope is CacheScope.SESSION else "",
         )
 
-    async def keep(self, session: Session, preamble: tuple[StoredMessage, ...]) -> Session:
-        """Keep a new session with what it is opened with. Raises OverloadedError."""
-        media = frozenset(digest for message in preamble for digest in message.media)
-        session = replace(session, preamble=preamble, media=media)
+    async def keep(self, session: Session) -> Session:
+        """Keep a new session. Raises OverloadedError."""
         await self.store.create(session)
+        self._opened()
         return session
+
+    async def furnish(self, session: Session, preamble: tuple[StoredMessage, ...]) -> Session:
+        """Give a session that was just opened what it begins with. Raises SessionNotFoundError where it is gone again."""
+        media = frozenset(digest for message in preamble for digest in message.media)
+        changed = replace(session, preamble=preamble, media=media, version=session.version + 1)
+        if not await self.store.replace(changed):
+            raise not_found()
+        return changed
 
     async def get(self, owner: str, session_id: str) -> Session:
         """A session. Raises SessionNotFoundError; InvalidArgumentError for what is no id."""

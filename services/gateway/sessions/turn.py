@@ -35,6 +35,7 @@ class SessionTurn:
         session: as the request found it; looked up again once the turn is held.
         wait_s: how long a turn that runs already is waited for; 0: not at all.
         now: Unix seconds.
+        told: hears whether the turn was committed, where it ended so that it could be.
     """
 
     def __init__(
@@ -46,11 +47,15 @@ class SessionTurn:
         forms: MessageForms,
         wait_s: float,
         now: Callable[[], float],
+        told: Callable[[bool], None] = lambda committed: None,
     ) -> None:
         self._now = now
         self._store, self._session, self._new = store, session, new
         self._limits, self._forms, self._wait_s = limits, forms, wait_s
+        self._told = told
         self._prompt: SessionPrompt | None = None
+        self.committed = False
+        """It is part of the history."""
 
     @property
     def session_name(self) -> str:
@@ -96,8 +101,8 @@ class SessionTurn:
         self._prompt = await self._maker.make(renderer, limit_s, with_features)
         return self._prompt.rendered
 
-    async def commit(self, end: ChoiceEnd, answer_ids: Sequence[int], worker: str) -> bool:
-        """Make the turn part of the history, where it ended as COMMITTED says; whether it is.
+    async def commit(self, end: ChoiceEnd, answer_ids: Sequence[int], worker: str) -> None:
+        """Make the turn part of the history, where it ended as COMMITTED says; `committed` tells whether it is.
 
         It is not where the session was cleared, changed or deleted meanwhile, or its store does not answer.
 
@@ -105,22 +110,28 @@ class SessionTurn:
             answer_ids: as they were sampled, as far as the text consumed them.
         """
         if end.reason not in COMMITTED or self._prompt is None:
-            return False
-        # To its end even where the reader goes just now: half a commit is the one thing that nobody could tell.
-        return await asyncio.shield(self._commit(self._prompt, end, answer_ids, worker))
+            return
+        work = self._commit(self._prompt, end, answer_ids, worker)
+        task = asyncio.create_task(work, name=f"commit {self.session_name}")
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            # To its end even where the reader goes just now, and while the turn is held: the store has a deadline.
+            await asyncio.wait((task,))
+            raise
 
     async def _commit(
         self, prompt: SessionPrompt, end: ChoiceEnd, answer_ids: Sequence[int], worker: str
-    ) -> bool:
+    ) -> None:
         try:
-            return await self._replace(prompt, end, answer_ids, worker)
+            self.committed = await self._replace(prompt, end, answer_ids, worker)
         except ServiceError as error:
             _log.warning(
                 "turn not committed",
                 session_id=self._session.session_id.hex(),
                 reason=error.reason.value,
             )
-            return False
+        self._told(self.committed)
 
     async def _replace(
         self, prompt: SessionPrompt, end: ChoiceEnd, answer_ids: Sequence[int], worker: str

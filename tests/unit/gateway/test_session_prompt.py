@@ -154,9 +154,8 @@ class Chat:
         new = new_turn(*messages, thinking=thinking)
         turn, rendered = await self.prompt(new)
         ids = [*map(ord, answer), END]
-        assert await turn.commit(ChoiceEnd(0, reason), array("I", ids), "worker-0") is (
-            reason is Finish.STOP
-        )
+        await turn.commit(ChoiceEnd(0, reason), array("I", ids), "worker-0")
+        assert turn.committed is (reason is Finish.STOP)
         self.past.append((list(messages), ids, thinking))
         return rendered
 
@@ -287,7 +286,7 @@ async def test_images_whose_bytes_are_gone_are_missing_and_no_longer_known():
     chat.store.media.kept.clear()
     turn, rendered = await chat.prompt(new_turn(user("two")), with_features=True)
     assert not rendered.features
-    assert await turn.commit(ChoiceEnd(0, Finish.STOP), array("I", [END]), "w")
+    await turn.commit(ChoiceEnd(0, Finish.STOP), array("I", [END]), "w")
     assert not chat.store.kept.media
 
 
@@ -304,7 +303,7 @@ async def test_a_stop_token_of_the_request_is_no_part_of_the_answer_that_is_kept
     chat = Chat()
     turn, _ = await chat.prompt(new_turn(user("one")))
     end = ChoiceEnd(0, Finish.STOP_SEQUENCE, "77", by_token=True)
-    assert await turn.commit(end, array("I", [65, 77]), "w")
+    await turn.commit(end, array("I", [65, 77]), "w")
     kept = chat.store.kept.turns[0]
     assert (array("I", [65]).tobytes(), "") == (kept.answer_ids, kept.stop_match)
 

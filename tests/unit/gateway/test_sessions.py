@@ -36,7 +36,7 @@ def sessions(clock):
 
 
 async def kept(sessions, **fields):
-    return await sessions.keep(sessions.begin("anna", "model", Wanted(**fields)), ())
+    return await sessions.keep(sessions.begin("anna", "model", Wanted(**fields)))
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ async def test_what_it_was_opened_with_counts_as_its_own_until_it_has_to_forget(
     begun = sessions.begin("anna", "model", Wanted())
     await sessions.store.media.put(begun.session_id, digest, b"picture")
     message = StoredMessage(b"m", (digest,))
-    session = await sessions.keep(begun, (message,))
+    session = await sessions.furnish(await sessions.keep(begun), (message,))
     assert session.media == {digest}
     name = session.session_id.hex()
     assert (await sessions.clear("anna", name, False)).preamble == (message,)
