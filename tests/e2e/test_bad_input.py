@@ -132,8 +132,8 @@ def test_an_unknown_route_and_a_wrong_method_have_the_same_shape(http):
     refusal(http.get("/chat/completions"), 405)
 
 
-def test_what_is_not_built_says_so(http):
-    assert refusal(http.get("/generations/x/events"), 501)["code"] == "unimplemented"
+def test_a_generation_that_never_was_cannot_be_resumed(http):
+    assert refusal(http.get("/generations/x/events"), 404)["code"] == "generation_not_found"
 
 
 @pytest.mark.parametrize(

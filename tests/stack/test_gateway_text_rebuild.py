@@ -41,8 +41,12 @@ async def stack_with(renderer, worker, detokenisers, **fields) -> AsyncGenerator
         await process.start()
     addresses = {f"detokeniser-{i}": one.address for i, one in enumerate(detokenisers)}
     try:
+        # What has ended is not kept, so that the same ids run again: the simulator's text follows from them.
         async with gateway_before(
-            {"renderer": at(renderer)} | addresses, {"worker-0": at(worker)}, **fields
+            {"renderer": at(renderer)} | addresses,
+            {"worker-0": at(worker)},
+            max_kept_count=0,
+            **fields,
         ) as stack:
             yield stack
     finally:
