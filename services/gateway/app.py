@@ -99,7 +99,7 @@ class Gateway(Service):
         measured = GatewayMetrics(self.metrics.registry, time.monotonic)
         retained = RetentionMetrics(self.metrics.registry)
         random = Random()  # noqa: S311  # no secret: who gets the next generation
-        self.pool = Pool(settings, random, measured.text_rebuilt)
+        self.pool = Pool(settings, random, measured.text_rebuilt, measured.moved)
         self.registry = Registry(
             self.pool,
             self.admission,

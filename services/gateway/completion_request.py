@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import msgspec
 
 from services.gateway import raw_prompt
-from services.gateway.interfaces import RawPrompt
 from services.gateway.json_ids import check_ids, read_value
 from services.gateway.json_tree import ABSENT
 from services.gateway.parameter import Route
 from services.gateway.parameter_body import Parameters, RouteBody, body_of
+from services.gateway.renderable import RawPrompt
 from services.runtime.errors import InvalidArgumentError
 
 MAX_CHOICES = 16

@@ -6,8 +6,9 @@ from dataclasses import replace
 from services.gateway import completion_request, openai_wire
 from services.gateway.caller import Caller
 from services.gateway.completion_request import DEFAULT_MAX_TOKENS
-from services.gateway.interfaces import GenerationRequest, RawPrompt
+from services.gateway.interfaces import GenerationRequest
 from services.gateway.parameter_body import Parameters
+from services.gateway.renderable import RawPrompt
 
 
 def generation_request(

@@ -1,9 +1,8 @@
 """One generation's way through the system: render, place, relay ids to text, end exactly once."""
 
 import asyncio
-from array import array
 from collections.abc import Callable
-from contextlib import ExitStack, nullcontext
+from contextlib import nullcontext
 from functools import partial
 
 from services.gateway.choice import Choice
@@ -23,12 +22,9 @@ from services.gateway.field_names import renamed
 from services.gateway.interfaces import (
     GenerationRequest,
     Placement,
-    Rendered,
     TextOutput,
     Worker,
-    WorkerEvent,
     WorkerFinished,
-    WorkerStarted,
     WorkerTokens,
 )
 from services.gateway.mailbox import Outlet
@@ -40,23 +36,17 @@ from services.gateway.rendering import Rendering
 from services.gateway.seat import Seat
 from services.gateway.session_interfaces import PromptRendering
 from services.gateway.time_limit import TimeLimit
+from services.gateway.worker_runs import WorkerRuns
 from services.runtime.errors import (
     CancelledByPeerError,
     DeadlineExceededError,
-    EngineDeadError,
-    FeaturesMissingError,
     GenerationConflictError,
     InternalError,
-    OverloadedError,
     ServiceError,
-    UnavailableError,
 )
 from services.runtime.logs import get_logger
 
 _log = get_logger()
-
-_MOVABLE = (OverloadedError, UnavailableError, EngineDeadError)
-"""Failures of one worker, which another worker need not have."""
 
 
 class Generation:
@@ -75,22 +65,17 @@ class Generation:
         self._placement, self._seat = placement, seat
         self._limit = TimeLimit(request.deadline_s, clock)
         renderers = Renderers(placement, request.model, clock)
-        self._rendering: PromptRendering = (
+        rendering: PromptRendering = (
             Rendering(request, renderers, clock, render_timeout_s)
             if request.turn is None
             else request.turn.rendering(renderers, clock, render_timeout_s)
         )
         self.mailbox = mailbox
         self._choices: list[Choice] = []
-        self._over = asyncio.Event()
-        self._failure: ServiceError | None = None
-        self._worker_failure: ServiceError | None = None
-        self._begun = False
-        self._prompt_tokens = self._cached_tokens = 0
+        self._runs = WorkerRuns(request, placement, rendering, self._limit, self)
+        self._cached_tokens = 0
         self._marks = Marks(clock)
         self._accepted = False
-        self._answer_ids = array("I")
-        self._worker = ""
 
     async def run(self) -> None:
         """Live from admission to the terminal event, which is always put, whatever happens.
@@ -124,8 +109,8 @@ class Generation:
         async with nullcontext() if turn is None else turn.hold():
             end = await self._admitted()
             if turn is not None and not end.timed_out_unheard:
-                ids = self._answer_ids[: self._choices[0].completion_tokens]
-                await turn.commit(end.choices[0], ids, self._worker)
+                ids = self._runs.ids[: self._choices[0].completion_tokens]
+                await turn.commit(end.choices[0], ids, self._runs.worker)
         self.mailbox.put(self._timed_out() if end.timed_out_unheard else self._finished())
 
     async def _admitted(self) -> Finished:
@@ -133,7 +118,7 @@ class Generation:
             failure = await self._placed()
         finally:
             usage = self._usage()
-            if self._begun:  # else the key pays nothing
+            if self._runs.begun:  # else the key pays nothing
                 self._seat.used(usage.prompt_tokens + usage.completion_tokens)
             self._seat.close()  # before the client hears of the end
         if isinstance(failure, GenerationConflictError):  # which the worker told in its own words
@@ -146,24 +131,25 @@ class Generation:
         """Wait for a place and run there; returns what failed on a worker, None where all went well."""
         async with self._seat.place(self.request) as ahead:
             self._marks.mark("admitted")
-            self._take_prompt(await self._rendering.render())
-            turn, model = self.request.turn, self.request.model
-            with self._placement.worker(model, prefer=turn.worker if turn else "") as worker:
-                room = answer_room(worker, self._rendered, self.request.max_tokens)
-                self._seat.rendered(self.request, self._prompt_tokens, room)
-                self._open_texts()
-                self._accept(ahead)
-                failure = await self._attempt(worker)
-            if isinstance(failure, _MOVABLE) and not self._begun:
-                failure = await self._elsewhere(worker, failure)
-            return failure
+            await self._runs.render()
+            turn = self.request.turn
+            prefer = "" if turn is None else turn.worker
+            return await self._runs.run(prefer, partial(self._on_worker, ahead))
 
-    def _take_prompt(self, rendered: Rendered) -> None:
-        self._rendered, self._prompt_tokens = rendered, len(rendered.token_ids)
+    def _on_worker(self, ahead: int, worker: Worker) -> None:
+        """The first worker is chosen."""
+        room = answer_room(worker, self._runs.rendered, self.request.max_tokens)
+        self._seat.rendered(self.request, self._prompt_tokens, room)
+        self._open_texts()
+        self._accept(ahead)
+
+    @property
+    def _prompt_tokens(self) -> int:
+        return len(self._runs.rendered.token_ids)
 
     def _open_texts(self) -> None:
         request = self.request
-        options = request.text_options(self._rendered.thinking_closed)
+        options = request.text_options(self._runs.rendered.thinking_closed)
         self._choices = [Choice(index, self) for index in range(request.choice_count)]
         for choice in self._choices:
             choice.stream = self._placement.open_text(
@@ -177,88 +163,27 @@ class Generation:
             Accepted(request.generation_id, request.model, self._prompt_tokens, ahead, session)
         )
 
-    async def _elsewhere(self, refusing: Worker, failure: ServiceError) -> ServiceError | None:
-        """Try one other worker, where there is one; its failure, or the first one's where there is none."""
-        with ExitStack() as stack:
-            try:
-                placing = self._placement.worker(self.request.model, other_than=refusing)
-                worker = stack.enter_context(placing)
-            except UnavailableError:
-                return failure
-            _log.info(
-                "generation moves before its begin",
-                generation_id=self.request.generation_id,
-                refused_by=refusing.name,
-                reason=failure.reason.value,
-                worker=worker.name,
-            )
-            return await self._attempt(worker)
+    def started(self, worker: str, cached_tokens: int) -> None:
+        """See StepListener."""
+        self._cached_tokens = cached_tokens
+        self.mailbox.put(Started(worker, cached_tokens))
 
-    async def _attempt(self, worker: Worker) -> ServiceError | None:
-        """Run on this worker; returns what failed there, None where all went well. Raises what failed elsewhere."""
-        failure = await self._push(worker)
-        if failure is None:
-            self._marks.mark("rendered")
-            failure = await self._steps(worker)
-        if isinstance(failure, FeaturesMissingError) and self._rendered.feature_digests:
-            # Nothing was sampled. The worker's store is bounded too; once more is enough.
-            failure = await self._push(worker)
-            if failure is None:
-                failure = await self._steps(worker)
-        return failure
+    def tokens(self, step: WorkerTokens) -> None:
+        """See StepListener."""
+        self._choices[step.choice_index].feed(step)
 
-    async def _push(self, worker: Worker) -> ServiceError | None:
-        if not self._rendered.feature_digests:
-            return None
-        try:
-            self._take_prompt(await self._rendering.push(self._rendered, worker.name))
-        except _MOVABLE as error:
-            return error
-        return None
+    def choice_ended(self, step: WorkerFinished) -> None:
+        """See StepListener."""
+        self._choices[step.choice_index].worker_ended(step)
 
-    async def _steps(self, worker: Worker) -> ServiceError | None:
-        """Worker -> tokenizer -> reader, by callbacks, until the last text has ended or something failed.
-
-        Returns what failed on the worker; raises what failed elsewhere.
-        """
-        if self._failure is not None:  # while features were pushed
-            raise self._failure
-        self._over.clear()
-        self._worker_failure, self._worker = None, worker.name
-        max_tokens = answer_room(worker, self._rendered, self.request.max_tokens)
-        take, limit_s = partial(self._take_step, worker), self._limit.for_worker_s()
-        steps = worker.generate(self.request, self._rendered, max_tokens, limit_s, take)
-        try:
-            await self._over.wait()
-        finally:
-            steps.close()  # its slot is being freed before the client hears of the end
-        if self._failure is not None:
-            raise self._failure
-        return self._worker_failure
-
-    def _take_step(self, worker: Worker, step: WorkerEvent | ServiceError) -> None:
-        if isinstance(step, WorkerTokens):
-            self._choices[step.choice_index].feed(step)
-            if self.request.turn is not None:  # which has one choice
-                self._answer_ids.extend(step.token_ids)
-        elif isinstance(step, WorkerFinished):
-            self._choices[step.choice_index].worker_ended(step)
-        elif isinstance(step, WorkerStarted):
-            self._started(worker, step)
-        else:
-            self._worker_failure = step
-            self._over.set()
-
-    def _started(self, worker: Worker, step: WorkerStarted) -> None:
-        self._begun = True
-        self._cached_tokens = step.cached_tokens
-        self.mailbox.put(Started(worker.name, step.cached_tokens))
+    def pushed(self) -> None:
+        """See StepListener."""
+        self._marks.mark("rendered")
 
     def take(self, index: int, output: TextOutput | ServiceError) -> None:
         """Tokenizer -> reader; called by the choices."""
         if isinstance(output, ServiceError):
-            self._failure = output
-            self._over.set()
+            self._runs.end(output)
             return
         if output.reasoning:
             self.mailbox.put(Reasoning(index, output.reasoning))
@@ -269,7 +194,7 @@ class Generation:
         if output.action is not None:
             self.mailbox.put(output.action)
         if output.finished and all(choice.end is not None for choice in self._choices):
-            self._over.set()
+            self._runs.end()
 
     def fail(self, error: ServiceError) -> None:
         """Tell the reader this end, wherever the generation is; closing the stream then frees what it holds."""

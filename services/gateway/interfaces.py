@@ -7,23 +7,11 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from services.gateway.caller import Caller
 from services.gateway.events import Action, Finish, PositionLogprobs, ToolCall
-from services.gateway.renderable import Renderable
+from services.gateway.renderable import RawPrompt, Renderable
 from services.runtime.errors import ServiceError
 
 if TYPE_CHECKING:
     from services.gateway.session_interfaces import TurnOfSession
-
-
-@dataclass(frozen=True)
-class RawPrompt:
-    """A prompt as it is, without messages and template."""
-
-    content: str | Sequence[int]
-    """A text, in which control tokens become their ids, or token ids."""
-    add_special_tokens: bool
-    """With a text: puts before it what the tokenizer puts before every text."""
-    field: str
-    """Where the client wrote it, as errors name it."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +43,8 @@ class GenerationRequest:
     """What the contract calls a field -> what this request's client called it, for errors."""
     tool_use: Any = None
     """`render_options` where the output may call its tools; None where it may call none."""
+    is_movable: bool = False
+    """Its sampling's state follows from its ids: another worker can go on where one goes."""
     turn: "TurnOfSession | None" = None
     """The session's turn that it is; `messages` are what is new in it."""
 
@@ -265,12 +255,23 @@ class Worker(Protocol):
         max_tokens: int,
         time_limit_s: float,
         sink: WorkerSink,
+        sampled: Sequence[int] = (),
     ) -> WorkerStream:
-        """Begin one generation; never waits."""
+        """Begin one generation, or go on behind the ids that another worker sampled for it; never waits."""
 
 
 class Placement(Protocol):
     """Chooses processes among those that serve a model (a canonical name)."""
+
+    @property
+    def move_timeout_s(self) -> float:
+        """Longest time without a worker, once a generation has begun; 0: it fails when its worker goes."""
+
+    def moved(self) -> None:
+        """A generation goes on on another worker; counted."""
+
+    async def changed(self) -> None:
+        """Return when a process has begun or ceased to serve."""
 
     def renderer(self, model: str, other_than: Tokenizer | None = None) -> Tokenizer:
         """A renderer. Raises UnavailableError where there is none, or none but `other_than`."""

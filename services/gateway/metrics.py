@@ -59,6 +59,11 @@ class GatewayMetrics:
             _MODEL,
             registry=registry,
         )
+        self._moves = Counter(
+            "hotline_gateway_moves",
+            "Times that a generation went on on another worker, or on one that came back",
+            registry=registry,
+        )
         self._rebuilds = Counter(
             "hotline_gateway_text_rebuilds",
             "Texts that were made again on another detokeniser, from their ids",
@@ -101,6 +106,10 @@ class GatewayMetrics:
     def text_rebuilt(self) -> None:
         """A text was made again."""
         self._rebuilds.inc()
+
+    def moved(self) -> None:
+        """A generation went on elsewhere."""
+        self._moves.inc()
 
     def begin(self, model: str) -> EventSink:
         """See observer.Observer."""

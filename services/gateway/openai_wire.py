@@ -18,7 +18,7 @@ from services.gateway.parameter_body import Parameters, read_parameters
 from services.gateway.parameter_rules import check_together, forced_call
 from services.gateway.past_calls import read_calls
 from services.gateway.renderable import Conversation
-from services.gateway.sampling_wire import field_names, sampling_parameters
+from services.gateway.sampling_wire import field_names, follows_from_ids, sampling_parameters
 from services.gateway.tool_wire import tool_choice, tool_use
 
 _ROLES = {
@@ -70,6 +70,7 @@ def without_prompt(
         priority=given.value("priority", 0),
         deadline_s=deadline_s,
         field_names=field_names(given),
+        is_movable=follows_from_ids(sampling),
     )
 
 

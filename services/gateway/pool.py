@@ -45,8 +45,10 @@ class Pool:
         settings: GatewaySettings,
         random: Random,
         text_rebuilt: Callable[[], None] = lambda: None,
+        moved: Callable[[], None] = lambda: None,
     ) -> None:
-        self._random, self._text_rebuilt = random, text_rebuilt
+        self._random, self._text_rebuilt, self.moved = random, text_rebuilt, moved
+        self.move_timeout_s = settings.move_timeout_s
         self._placement = WorkerPlacement(random)
         self._changes = Changes()
         self._rebuild_timeout_s = settings.text_rebuild_timeout_s
@@ -140,6 +142,10 @@ class Pool:
             self._rebuild_timeout_s,
             self._text_rebuilt,
         )
+
+    async def changed(self) -> None:
+        """See interfaces.Placement."""
+        await self._changes.wait()
 
     async def abort(self, generation_id: str) -> bool:
         """End a generation on whatever worker runs it, whichever gateway placed it; whether one did.

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from hotline.v1 import conversation_pb2, inference_pb2
 
-from services.gateway.interfaces import RawPrompt
 from services.gateway.raw_prompt import check
+from services.gateway.renderable import RawPrompt
 from services.runtime.errors import InvalidArgumentError
 
 

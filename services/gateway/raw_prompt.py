@@ -1,7 +1,7 @@
 """Prompts without messages: what is wrong with one, by the name that its client knows."""
 
 from services.gateway.field_names import renamed
-from services.gateway.interfaces import RawPrompt
+from services.gateway.renderable import RawPrompt
 from services.runtime.errors import InvalidArgumentError, ServiceError
 from services.runtime.plain_text_limits import MAX_TEXT_BYTES
 

@@ -48,3 +48,15 @@ class Piece:
     """Assistant messages among them, by index, whose texts are these answers; in rising order."""
     may_be_empty: bool = False
     """Of a turn of the past, which may have no content but images that are not shown."""
+
+
+@dataclass(frozen=True)
+class RawPrompt:
+    """A prompt as it is, without messages and template."""
+
+    content: str | Sequence[int]
+    """A text, in which control tokens become their ids, or token ids."""
+    add_special_tokens: bool
+    """With a text: puts before it what the tokenizer puts before every text."""
+    field: str
+    """Where the client wrote it, as errors name it."""

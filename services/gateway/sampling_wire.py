@@ -102,3 +102,18 @@ def _check_structured_output(output: sampling_pb2.StructuredOutput) -> None:
         check_choices(f"{place}.choice.values", output.choice.values)
     elif kind != "json_object":
         check_text(f"{place}.{kind}", kind, getattr(output, kind))
+
+
+def follows_from_ids(sampling: sampling_pb2.SamplingParameters) -> bool:
+    """Whether what is sampled next depends on the ids so far alone, wherever they were sampled.
+
+    A seeded sampler counts its steps, a grammar is somewhere in its rules, and these penalties count output apart from
+    prompt; several choices would have to move one by one.
+    """
+    return not (
+        sampling.HasField("seed")
+        or sampling.HasField("structured_output")
+        or sampling.presence_penalty
+        or sampling.frequency_penalty
+        or sampling.n > 1
+    )

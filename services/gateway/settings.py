@@ -64,6 +64,9 @@ class GatewaySettings(ServiceSettings):
     """Longest wait for a tokenizer to render, and to push features."""
     text_rebuild_timeout_s: float = Field(10.0, ge=0, le=300)
     """Longest time that a running generation waits for a detokeniser after its own one went; then UNAVAILABLE."""
+    move_timeout_s: float = Field(30.0, ge=0, le=600)
+    """Longest time that a generation that has begun waits for a worker when its own one went: another one, or the same when it
+    is back. 0: it fails at once, as those do in any case whose sampling cannot be carried over (docs/parameters.md)."""
     generation_timeout_s: float = Field(600.0, gt=0, le=3600)
     """Longest generation where the client set no deadline, and the most that a deadline may ask for."""
     max_keep_s: float = Field(600.0, ge=1, le=600)

@@ -29,7 +29,7 @@ from services.gateway.native_wire import check_native_fields
 from services.gateway.parameters import check_conversation_size
 from services.gateway.pool import ServedModel
 from services.gateway.prompt_wire import raw_prompt
-from services.gateway.sampling_wire import check_sampling
+from services.gateway.sampling_wire import check_sampling, follows_from_ids
 from services.gateway.tool_wire import check_render_tools, force_tools, tool_use
 from services.runtime.errors import InvalidArgumentError
 from services.runtime.sampling_ranges import PRIORITIES
@@ -87,6 +87,7 @@ def generation_request(
         prompt=prompt,
         field_names=forced,
         tool_use=tool_use(request.render),
+        is_movable=follows_from_ids(sampling),
     )
 
 

@@ -1,5 +1,7 @@
 """The gateway's side of WorkerService; protobuf stops here."""
 
+from collections.abc import Sequence
+
 from grpc import aio
 from hotline.v1 import worker_pb2, worker_pb2_grpc
 
@@ -74,7 +76,8 @@ class WorkerClient:
         max_tokens: int,
         time_limit_s: float,
         sink: WorkerSink,
+        sampled: Sequence[int] = (),
     ) -> WorkerStream:
         """See interfaces.Worker."""
-        message = worker_wire.generate_request(request, rendered, max_tokens, time_limit_s)
+        message = worker_wire.generate_request(request, rendered, max_tokens, time_limit_s, sampled)
         return self.link.begin(message, request_id(), request.choice_count, sink)

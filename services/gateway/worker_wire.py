@@ -1,5 +1,7 @@
 """hotline.v1 <-> the gateway's own types, on the way to a worker and back."""
 
+from collections.abc import Sequence
+
 from hotline.v1 import error_pb2, generation_pb2, sampling_pb2, worker_pb2
 
 from services.gateway.cache_salt import owner_salt
@@ -24,9 +26,17 @@ _REASONS = {
 
 
 def generate_request(
-    request: GenerationRequest, rendered: Rendered, max_tokens: int, time_limit_s: float
+    request: GenerationRequest,
+    rendered: Rendered,
+    max_tokens: int,
+    time_limit_s: float,
+    sampled: Sequence[int] = (),
 ) -> worker_pb2.WorkerGenerateRequest:
-    """One generation for a worker, which knows no text: stop strings stay behind."""
+    """One generation for a worker, which knows no text: stop strings stay behind.
+
+    Args:
+        sampled: ids from another worker, which count as sampled.
+    """
     sampling = sampling_pb2.SamplingParameters()
     sampling.CopyFrom(request.sampling)
     sampling.ClearField("stop")
@@ -43,6 +53,7 @@ def generate_request(
         cache_salt=(request.turn and request.turn.cache_salt) or owner_salt(request.owner),
         priority=request.priority,
         time_limit_ms=round(time_limit_s * 1000),
+        output_token_ids=sampled,
     )
 
 

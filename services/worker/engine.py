@@ -116,6 +116,8 @@ class Job:
     """-100 (first) to 100 (last)."""
     trace_key: str = ""
     """The simulator's tokens follow from it; other engines ignore it."""
+    moved_tokens: int = 0
+    """The last ids of the prompt are so many that were sampled for this generation on another worker."""
 
 
 class Reason(StrEnum):

@@ -24,6 +24,7 @@ from services.worker.engine import (
 from services.worker.features import FeatureStore
 from services.worker.interruption import InterruptibleSteps
 from services.worker.limits import Limits
+from services.worker.moved import continued, shifted
 from services.worker.observer import StepObserver, Unobserved
 from services.worker.request import GenerateRequest
 from services.worker.validation import check, check_generation_id
@@ -66,13 +67,13 @@ class Generations:
             OverloadedError: too many generations run and wait.
             EngineDeadError, InternalError: see Engine.generate.
         """
-        sampling = check(request, self._limits)
+        sampling, moved = check(request, self._limits), len(request.output_token_ids)
         self._admit(request.generation_id, sampling.n)
         digests = [placement.digest for placement in request.placements]
         with self._store.pinned(digests) as tensors:
             job = _job(request, sampling, tensors)
             steps = InterruptibleSteps(
-                self._engine.generate(job), sampling.n, len(request.prompt_token_ids)
+                self._engine.generate(job), sampling.n, len(job.prompt.token_ids)
             )
             if not self._running:
                 self.busy_since_s = self._clock() - self._unanswered_s
@@ -82,7 +83,7 @@ class Generations:
                 async with aclosing(steps.run(request.time_limit_ms / 1000)) as run:
                     async for step in run:
                         self._observer.step(step)
-                        yield step
+                        yield shifted(step, moved) if moved else step
             except ServiceError as error:
                 self._observer.failed(error.reason)
                 raise
@@ -136,14 +137,16 @@ def _job(request: GenerateRequest, sampling: Sampling, tensors: list[FeatureTens
                 tuple(placement.grid),
                 f"{tuple(tensor.grid)}, the grid of the tensor with this digest",
             )
+    ids, moved = request.prompt_token_ids, request.output_token_ids
     return Job(
         generation_id=request.generation_id,
         prompt=Prompt(
-            token_ids=request.prompt_token_ids,
+            token_ids=[*ids, *moved] if moved else ids,
             features=tuple(map(PlacedFeature, request.placements, tensors)),
             cache_salt=request.cache_salt,
         ),
-        sampling=sampling,
+        sampling=continued(sampling, len(moved)) if moved else sampling,
         priority=request.priority,
         trace_key=request.trace_key or request.generation_id,
+        moved_tokens=len(moved),
     )

@@ -64,4 +64,6 @@ class SimStream:
         count = self._job.sampling.logprobs
         if count is None:
             return ()
-        return made_up_logprobs(ids, position, self._vocabulary_size, count)
+        return made_up_logprobs(
+            ids, self._job.moved_tokens + position, self._vocabulary_size, count
+        )

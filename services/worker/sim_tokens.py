@@ -30,7 +30,8 @@ class Output:
         self._min_tokens = sampling.min_tokens
         self._end_token: int | None = None
         self._limit = sampling.max_tokens
-        natural = max(output_tokens, sampling.min_tokens)
+        self._moved = job.moved_tokens
+        natural = max(output_tokens - self._moved, sampling.min_tokens, 0)
         if facts.end_token_ids and not sampling.ignore_eos and natural < sampling.max_tokens:
             self._end_token, self._limit = facts.end_token_ids[0], natural
         self.ids: list[int] = []
@@ -43,7 +44,8 @@ class Output:
         begin = len(self.ids)
         end = min(begin + CHUNK_TOKENS, self._limit)
         for position in range(begin, end):
-            token = trace_token(self._key, self._index, position, self._ids_allowed)
+            at = self._moved + position
+            token = trace_token(self._key, self._index, at, self._ids_allowed)
             self.ids.append(token)
             if token in self._stops and position >= self._min_tokens:
                 self.finished = self._ended(Reason.STOP_SEQUENCE, token)

@@ -20,6 +20,7 @@ from services.runtime.structured_output import check_choices, check_text
 from services.worker.engine import Constraint, Grid, Placement, Sampling
 from services.worker.limits import MAX_ID_LENGTH, MAX_SALT_BYTES, MAX_TRACE_KEY_BYTES, Limits
 from services.worker.model import ImageGeometry
+from services.worker.moved import check_moved
 from services.worker.request import GenerateRequest, SamplingRequest
 
 _INTEGERS = ("top_k", "seed", "min_tokens", "logprobs", "n")
@@ -32,13 +33,11 @@ def check(request: GenerateRequest, limits: Limits) -> Sampling:
     Raises:
         InvalidArgumentError: names field, value and limit.
         ContextLengthError: the prompt leaves no room for an answer.
-        UnimplementedError: adapters, and going on after a move, in this version.
+        UnimplementedError: adapters, in this version.
     """
     check_generation_id(request.generation_id)
     if request.adapter:
         raise UnimplementedError("an adapter", field="adapter")
-    if request.output_token_ids:
-        raise UnimplementedError("going on after a move", field="output_token_ids")
     _check_size("cache_salt", request.cache_salt, MAX_SALT_BYTES)
     _check_size("trace_key", request.trace_key, MAX_TRACE_KEY_BYTES)
     if not PRIORITIES.holds(request.priority):
@@ -46,7 +45,10 @@ def check(request: GenerateRequest, limits: Limits) -> Sampling:
     _check_prompt(request.prompt_token_ids, limits)
     _check_placements(request, limits)
     room = limits.context_tokens - len(request.prompt_token_ids)
-    return _sampling(request.sampling, limits.model.vocabulary_size, room)
+    size = limits.model.vocabulary_size
+    sampling = _sampling(request.sampling, size, room)
+    check_moved(request.output_token_ids, sampling, room, size, limits.model.placeholder_token_ids)
+    return sampling
 
 
 def check_generation_id(generation_id: str) -> None:

@@ -43,10 +43,10 @@ def shared_memory() -> set[str]:
 
 
 async def over_grpc(channel: aio.Channel, begun: asyncio.Event) -> str:
-    """How it ended, in a word."""
+    """How it ended, in a word. Seeded: what is not goes on when the engine is back."""
     request = inference_pb2.GenerateRequest()
     request.messages.add(role="ROLE_USER", text="Hi")
-    request.sampling.ignore_eos = True
+    request.sampling.ignore_eos, request.sampling.seed = True, 1
     try:
         stub = inference_pb2_grpc.InferenceServiceStub(channel)
         async for event in stub.Generate(request, timeout=100):
@@ -66,6 +66,7 @@ async def over_rest(client: httpx.AsyncClient, begun: asyncio.Event) -> str:
     body = {
         "messages": [{"role": "user", "content": "Hi"}],
         "ignore_eos": True,
+        "seed": 1,
         "stream": True,
     }
     async with client.stream("POST", "/chat/completions", json=body) as response:
@@ -143,3 +144,40 @@ async def test_case_25_a_killed_worker_ends_every_stream_typed_and_leaves_no_eng
     _, alive = psutil.wait_procs(below, timeout=10)
     assert not alive, alive
     assert len(shared_memory()) <= len(before), shared_memory() - before
+
+
+async def greedy(channel: aio.Channel, number: int, begun: asyncio.Event) -> tuple[str, int]:
+    """Text and tokens of a generation whose state follows from its ids."""
+    request = inference_pb2.GenerateRequest()
+    request.messages.add(role="ROLE_USER", text=f"What is {number} + {number}?")
+    request.sampling.ignore_eos, request.sampling.temperature = True, 0
+    request.sampling.max_tokens = 400
+    text = ""
+    stub = inference_pb2_grpc.InferenceServiceStub(channel)
+    async for event in stub.Generate(request, timeout=100):
+        text += event.text.text
+        if len(text) > 20:
+            begun.set()
+        if event.HasField("finished"):
+            return text, event.finished.usage.completion_tokens
+    raise AssertionError("no terminal event")
+
+
+async def test_case_25_streams_of_a_killed_engine_go_on_when_it_is_back_with_the_same_tokens(stack):
+    async with open_channel(stack.address) as channel:
+
+        async def all_of(victim: psutil.Process | None) -> list[tuple[str, int]]:
+            begun = [asyncio.Event() for _ in range(3)]
+            streams = [
+                asyncio.ensure_future(greedy(channel, number, event))
+                for number, event in enumerate(begun)
+            ]
+            await asyncio.wait_for(asyncio.gather(*(event.wait() for event in begun)), 30)
+            if victim is not None:
+                victim.kill()
+            return await asyncio.wait_for(asyncio.gather(*streams), 100)
+
+        undisturbed = await all_of(None)
+        moved = await all_of(engine_process(worker_process(stack)))
+    assert moved == undisturbed
+    assert all(tokens == 400 for _, tokens in moved)

@@ -35,7 +35,8 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
     file = find("sim")
     document = yaml.safe_load(file.read_text())
     document["model"]["path"] = str((file.parent / document["model"]["path"]).resolve())
-    document["gateway"]["count"] = 2
+    # What has ended is not kept, so that the same ids run again: the text of the simulator follows from them.
+    document["gateway"] |= {"count": 2, "max_kept_count": 0}
     document["tokenizer"] = {"render": 1, "detokenise": 2, "render_threads": 1}
     document["worker"] |= {"count": 2}
     written = tmp_path_factory.mktemp("matrix") / "stack.yaml"
@@ -152,14 +153,14 @@ async def recovered(up: Up, victim: str, record: Record) -> None:
     print(f"{victim} was away for {away_s:.1f} s")  # noqa: T201  # a figure for whoever runs with -s
 
 
-async def test_streams_of_a_killed_worker_end_typed_and_the_others_go_on(
+async def test_streams_of_a_killed_worker_go_on_on_the_other_one(
     up: Up, record_property: Record
 ):
+    undisturbed = await ends(up)
     found = await ends(up, "worker-0")
-    counts = Counter(end.kind for end in found)
-    assert set(counts) <= {"finished", "failed"}, counts
-    assert counts["failed"]
-    assert all(whole(end) for end in found if end.kind == "finished")
+    assert all(map(whole, found)), Counter(end.kind for end in found)
+    native = STREAMS // 2  # whose ids, and so whose tokens, are the same each time
+    assert [end.text for end in found[:native]] == [end.text for end in undisturbed[:native]]
     await recovered(up, "worker-0", record_property)
 
 

@@ -1,4 +1,4 @@
-"""Case 27: clients that ping every 10 s and 30 s through a minute of silent prefill get no GOAWAY."""
+"""Case 27: clients that ping every 10 s and 30 s through 90 s of silent prefill get no GOAWAY."""
 
 import asyncio
 import time
@@ -13,14 +13,14 @@ from up_process import Up, running_up
 
 from services.cli.configuration import find
 
-PREFILL_TOKENS_PER_S = 100
-LONG_PROMPT = "你好。" * 3_200  # some 6,400 tokens, which keep the simulator for a minute
-SILENT_S = 50.0
+PREFILL_TOKENS_PER_S = 66
+LONG_PROMPT = "你好。" * 3_200  # some 6,400 tokens, which keep the simulator for more than 90 s
+SILENT_S = 90.0
 
 
 @pytest.fixture(scope="module")
 def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
-    """A simulator that reads so slowly that everybody behind a long prompt waits for a minute."""
+    """A simulator that reads so slowly that everybody behind a long prompt waits for a minute and a half."""
     file = find("sim")
     document = yaml.safe_load(file.read_text())
     document["model"]["path"] = str((file.parent / document["model"]["path"]).resolve())
@@ -47,7 +47,7 @@ async def silence_s(address: str, ping_interval_s: int) -> float:
         ("grpc.http2.max_pings_without_data", 0),
     ]
     async with aio.insecure_channel(address, options=options) as channel:
-        call = inference_pb2_grpc.InferenceServiceStub(channel).Generate(request("Hi"), timeout=110)
+        call = inference_pb2_grpc.InferenceServiceStub(channel).Generate(request("Hi"), timeout=170)
         last_s, longest_s, kinds = time.monotonic(), 0.0, []
         async for event in call:
             now_s = time.monotonic()
@@ -58,12 +58,12 @@ async def silence_s(address: str, ping_interval_s: int) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
-async def test_case_27_pings_through_a_silent_minute_are_welcome_at_edge_and_gateway(up: Up):
+@pytest.mark.timeout(300)
+async def test_case_27_pings_through_90_silent_seconds_are_welcome_at_edge_and_gateway(up: Up):
     edge, gateway = up.url.removeprefix("http://"), f"unix:{up.folder}/gateway.sock"
     async with aio.insecure_channel(edge) as channel:
         filler = inference_pb2_grpc.InferenceServiceStub(channel).Generate(
-            request(LONG_PROMPT), timeout=110
+            request(LONG_PROMPT), timeout=170
         )
         accepted = await filler.read()
         assert accepted.accepted.prompt_tokens > PREFILL_TOKENS_PER_S * SILENT_S

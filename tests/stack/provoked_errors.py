@@ -142,8 +142,9 @@ async def _dying(stacks: Stacks) -> AsyncGenerator[Failing, None]:
     await stacks.dying.behind.until_ready()
     yield Failing(
         stacks.dying,
-        {"max_tokens": 2000, "ignore_eos": True},
-        {"sampling": {"max_tokens": 2000, "ignore_eos": True}},
+        # A seeded sampler's state goes with its engine.
+        {"max_tokens": 2000, "ignore_eos": True, "seed": 1},
+        {"sampling": {"max_tokens": 2000, "ignore_eos": True, "seed": 1}},
     )
 
 

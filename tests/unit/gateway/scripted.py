@@ -156,6 +156,8 @@ class ScriptedWorker:
     asked_max_tokens: int = 0
     running: int = 0
     refusals: list[ServiceError] = field(default_factory=list)
+    sampled: Sequence[int] = ()
+    """What it was told last that others had sampled."""
 
     def generate(
         self,
@@ -164,8 +166,9 @@ class ScriptedWorker:
         max_tokens: int,
         time_limit_s: float,
         sink: WorkerSink,
+        sampled: Sequence[int] = (),
     ) -> ScriptedSteps:
-        self.asked_max_tokens = max_tokens
+        self.asked_max_tokens, self.sampled = max_tokens, list(sampled)
         if self.refusals:
             return ScriptedSteps(replace(self, steps=[self.refusals.pop(0)]), sink)
         return ScriptedSteps(self, sink)
@@ -179,6 +182,16 @@ class ScriptedPlacement:
     workers: Sequence[ScriptedWorker]
     placed: list[str] = field(default_factory=list)
     """Names of the workers that generations are on now."""
+    move_timeout_s: float = 5.0
+    moves: int = 0
+    change: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def moved(self) -> None:
+        self.moves += 1
+
+    async def changed(self) -> None:
+        await self.change.wait()
+        self.change.clear()
 
     def renderer(self, model: str, other_than: object = None) -> ScriptedTokenizer:
         return self._first(self.tokenizers, other_than)

@@ -4,8 +4,8 @@ import msgspec
 import pytest
 
 from services.gateway.completion_request import MAX_CHOICES, check_choice_count, read_prompts
-from services.gateway.interfaces import RawPrompt
 from services.gateway.json_ids import MAX_BYTES
+from services.gateway.renderable import RawPrompt
 from services.runtime.errors import InvalidArgumentError
 from services.runtime.plain_text_limits import MAX_TEXT_BYTES
 

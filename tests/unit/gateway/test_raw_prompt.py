@@ -4,8 +4,9 @@ import pytest
 from hotline.v1 import inference_pb2
 
 from services.gateway.caller import Caller
-from services.gateway.interfaces import GenerationRequest, RawPrompt
+from services.gateway.interfaces import GenerationRequest
 from services.gateway.raw_prompt import as_written
+from services.gateway.renderable import RawPrompt
 from services.gateway.wire import generation_request
 from services.runtime.error_table import Reason
 from services.runtime.errors import (

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from scripted import REQUEST, ScriptedPlacement, ScriptedTokenizer
 
-from services.gateway.interfaces import RawPrompt
+from services.gateway.renderable import RawPrompt
 from services.gateway.renderers import Renderers
 from services.gateway.rendering import Rendering
 from services.runtime.errors import UnavailableError

@@ -117,6 +117,22 @@ async def test_greedy_ids_of_an_image_are_those_of_transformers(
     assert answer.ids() == expected
 
 
+@pytest.mark.parametrize("at", [1, 9, 23])
+async def test_what_another_worker_began_ends_as_it_would_have_there(
+    client: Client, reference: Reference, at: int
+):
+    text, picture = "按钮在哪里？", screen((270, 600), (220, 40, 40), (0.3, 0.3))
+    ids, feature = reference.feature(text, picture)
+    await client.put(feature)
+    fields = {"ids": ids, "features": [feature.placed(offset(ids))], "sampling": GREEDY}
+    whole = (await client.generate(**fields)).ids()
+    answer = await client.generate(output_token_ids=whole[:at], **fields)
+    assert [token for piece in answer.tokens for token in piece.token_ids] == whole[at:]
+    assert answer.tokens[0].position == at
+    assert answer.finished[0].completion_tokens == len(whole)
+    assert answer.started[0].prompt_tokens == len(ids)
+
+
 async def ask(client: Client, ids: list[int], feature: Image, **fields: Any) -> Any:
     await client.put(feature)
     return await client.generate(

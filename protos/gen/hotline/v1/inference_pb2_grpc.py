@@ -105,7 +105,8 @@ class InferenceServiceServicer:
 
     def Cancel(self, request, context):
         """Ends a generation of the caller; its stream ends with reason CANCELLED. Idempotent. Through any gateway where a
-        worker has the generation; what still waits or is rendered in another gateway is not reached: end its call instead.
+        worker has the generation, or where it can be resumed; what still waits in another gateway and cannot be resumed is
+        not reached: end its call instead.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -49,7 +49,8 @@ class InferenceServiceStub:
     """
     Cancel: _grpc.UnaryUnaryMultiCallable[_inference_pb2.CancelRequest, _inference_pb2.CancelResponse]
     """Ends a generation of the caller; its stream ends with reason CANCELLED. Idempotent. Through any gateway where a
-    worker has the generation; what still waits or is rendered in another gateway is not reached: end its call instead.
+    worker has the generation, or where it can be resumed; what still waits in another gateway and cannot be resumed is
+    not reached: end its call instead.
     """
     CountTokens: _grpc.UnaryUnaryMultiCallable[_inference_pb2.CountTokensRequest, _inference_pb2.CountTokensResponse]
     """Counts the tokens of a prompt without generating."""
@@ -78,7 +79,8 @@ class InferenceServiceAsyncStub(InferenceServiceStub):
     """
     Cancel: _aio.UnaryUnaryMultiCallable[_inference_pb2.CancelRequest, _inference_pb2.CancelResponse]  # type: ignore[assignment]
     """Ends a generation of the caller; its stream ends with reason CANCELLED. Idempotent. Through any gateway where a
-    worker has the generation; what still waits or is rendered in another gateway is not reached: end its call instead.
+    worker has the generation, or where it can be resumed; what still waits in another gateway and cannot be resumed is
+    not reached: end its call instead.
     """
     CountTokens: _aio.UnaryUnaryMultiCallable[_inference_pb2.CountTokensRequest, _inference_pb2.CountTokensResponse]  # type: ignore[assignment]
     """Counts the tokens of a prompt without generating."""
@@ -128,7 +130,8 @@ class InferenceServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_inference_pb2.CancelResponse, _abc.Awaitable[_inference_pb2.CancelResponse]]:
         """Ends a generation of the caller; its stream ends with reason CANCELLED. Idempotent. Through any gateway where a
-        worker has the generation; what still waits or is rendered in another gateway is not reached: end its call instead.
+        worker has the generation, or where it can be resumed; what still waits in another gateway and cannot be resumed is
+        not reached: end its call instead.
         """
 
     @_abc_1.abstractmethod

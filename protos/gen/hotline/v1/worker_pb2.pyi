@@ -64,7 +64,10 @@ class WorkerGenerateRequest(_message.Message):
 
     @_builtins.property
     def output_token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Output ids from before a move to this worker; they count as sampled. UNIMPLEMENTED in this version where not empty."""
+        """Output ids from before a move to this worker; they count as sampled: positions, max_tokens, min_tokens and counts are
+        those of the whole output. INVALID_ARGUMENT with n above 1, a seed, a structured output, or a presence or frequency
+        penalty, whose state does not follow from the ids.
+        """
 
     def __init__(
         self,
