@@ -36,7 +36,7 @@ class SessionSettings(BaseModel):
     max_per_owner: int = Field(10_000, ge=1, le=10_000_000)
     """Sessions of one owner; one more is refused with OVERLOADED."""
     max_media_bytes: int = Field(512 * 1024 * 1024, ge=0)
-    """Encoded images of all sessions; the longest unused go first. An image whose bytes are gone is missing from later
+    """Encoded images of all sessions; the longest unused go first (Redis: of each; what does not fit is not kept). An image whose bytes are gone is missing from later
     prompts, and has to be sent again to be named by its digest."""
 
     @model_validator(mode="after")

@@ -5,6 +5,7 @@ import os
 import sqlite3
 import stat
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from queue import SimpleQueue
@@ -19,6 +20,7 @@ Work = Callable[[sqlite3.Connection], Any]
 
 WAIT_S = 5.0
 """Longest wait for the file; then UNAVAILABLE."""
+SET_UP_PAUSE_S = 0.05
 MOST_AT_ONCE = 256
 """Changes in one commit."""
 MAX_QUEUED = 10_000
@@ -39,7 +41,19 @@ CREATE TABLE IF NOT EXISTS media (
     PRIMARY KEY (session, digest)
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS media_by_use ON media (use_time);
+CREATE TABLE IF NOT EXISTS totals (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+INSERT OR IGNORE INTO totals SELECT 'sessions', COUNT(*) FROM sessions;
+INSERT OR IGNORE INTO totals SELECT 'media bytes', COALESCE(SUM(size), 0) FROM media;
+CREATE TRIGGER IF NOT EXISTS session_came AFTER INSERT ON sessions BEGIN
+    UPDATE totals SET value = value + 1 WHERE name = 'sessions'; END;
+CREATE TRIGGER IF NOT EXISTS session_went AFTER DELETE ON sessions BEGIN
+    UPDATE totals SET value = value - 1 WHERE name = 'sessions'; END;
+CREATE TRIGGER IF NOT EXISTS image_came AFTER INSERT ON media BEGIN
+    UPDATE totals SET value = value + NEW.size WHERE name = 'media bytes'; END;
+CREATE TRIGGER IF NOT EXISTS image_went AFTER DELETE ON media BEGIN
+    UPDATE totals SET value = value - OLD.size WHERE name = 'media bytes'; END;
 """
+"""Totals are kept, because counting takes time in proportion to what there is."""
 
 
 class DatabaseError(Exception):
@@ -108,6 +122,16 @@ class SqliteDatabase:
                 found = os.fstat(file.fileno())
             if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
                 raise DatabaseError(f"{self._path}: must be a file of this user's own")
+            self._set_up()
+        except OSError as error:
+            raise DatabaseError(f"{self._path}: {error.strerror}") from None
+        except sqlite3.Error as error:
+            raise DatabaseError(f"{self._path}: is no session file, or damaged ({error})") from None
+
+    def _set_up(self) -> None:
+        """Gateways that start together meet here, and SQLite does not wait for the change to a write-ahead log."""
+        give_up_s = time.monotonic() + WAIT_S
+        while True:
             connection = self._open()
             try:
                 connection.execute("PRAGMA journal_mode=WAL")
@@ -116,14 +140,16 @@ class SqliteDatabase:
                     raise DatabaseError(
                         f"{self._path}: of version {version}; this program knows {SCHEMA_VERSION}"
                     )
-                connection.executescript(SCHEMA)
+                connection.executescript(f"BEGIN IMMEDIATE; {SCHEMA} COMMIT;")
                 connection.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
+            except sqlite3.OperationalError as error:
+                if "locked" not in str(error) or time.monotonic() > give_up_s:
+                    raise
+                time.sleep(SET_UP_PAUSE_S)
+            else:
+                return
             finally:
                 connection.close()
-        except OSError as error:
-            raise DatabaseError(f"{self._path}: {error.strerror}") from None
-        except sqlite3.Error as error:
-            raise DatabaseError(f"{self._path}: is no session file, or damaged ({error})") from None
 
     def _open(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self._path, timeout=WAIT_S, isolation_level=None)
@@ -148,7 +174,7 @@ class SqliteDatabase:
         try:
             connection.execute("BEGIN IMMEDIATE")
             for work, future in batch:
-                results.append((future, _done(connection, work)))
+                results.append((future, _apart(connection, work)))
             connection.execute("COMMIT")
         except sqlite3.Error as error:
             _log.error("sessions could not be written", problem=str(error))
@@ -161,12 +187,7 @@ class SqliteDatabase:
         connection = self._open()
         while (item := self._questions.get()) is not None:
             work, future = item
-            try:
-                result = _done(connection, work)
-            except sqlite3.Error as error:
-                _log.error("sessions could not be read", problem=str(error))
-                result = away()
-            self._tell([(future, result)])
+            self._tell([(future, _done(connection, work))])
         connection.close()
 
     def _tell(self, results: list[tuple[asyncio.Future[Any], Any]]) -> None:
@@ -174,12 +195,26 @@ class SqliteDatabase:
             self._loop.call_soon_threadsafe(_settle, results)
 
 
+def _apart(connection: sqlite3.Connection, work: Work) -> Any:
+    """One of several changes in a commit: what goes wrong with it concerns it alone."""
+    connection.execute("SAVEPOINT one")
+    result = _done(connection, work)
+    if isinstance(result, ServiceError):
+        connection.execute("ROLLBACK TO one")
+    connection.execute("RELEASE one")
+    return result
+
+
 def _done(connection: sqlite3.Connection, work: Work) -> Any:
-    """What it returns, or the ServiceError that it raises, which concerns it alone: it raises before it changes anything."""
+    """What it returns, or a ServiceError."""
     try:
         return work(connection)
     except ServiceError as error:
         return error
+    # The top of the thread: whatever it is, the others' work goes on, and the log has the cause.
+    except Exception:  # noqa: BLE001
+        _log.exception("the session file failed a call")
+        return away()
 
 
 def _settle(results: list[tuple[asyncio.Future[Any], Any]]) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import os
 import shutil
 import sqlite3
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +12,10 @@ from services.gateway.sessions.sqlite_database import SqliteDatabase
 from services.runtime.logs import get_logger
 
 _log = get_logger()
+
+OPENING_S = 60.0
+"""Images may be there so long before their session."""
+ORPHANS_AT_ONCE = 500
 
 
 class SqliteMedia:
@@ -33,18 +38,19 @@ class SqliteMedia:
         if len(data) > self._max_bytes:
             return
         path, now_s, most = self._path(session_id, digest), self._now(), self._max_bytes
-        if not await asyncio.to_thread(_write, path, data):
-            return
 
         def work(connection: sqlite3.Connection) -> list[tuple[bytes, bytes]]:
             connection.execute(
-                "INSERT OR REPLACE INTO media VALUES (?, ?, ?, ?)",
+                "INSERT INTO media VALUES (?1, ?2, ?3, ?4)"
+                " ON CONFLICT (session, digest) DO UPDATE SET use_time = ?4",
                 (session_id, digest, len(data), now_s),
             )
             return _beyond(connection, most)
 
+        # The row first: a file without one would never be counted, nor found.
         for gone in await self._database.change(work):
             await asyncio.to_thread(self._path(*gone).unlink, missing_ok=True)
+        await asyncio.to_thread(_write, path, data)
 
     async def get(self, session_id: bytes, digest: bytes) -> bytes | None:
         """See MediaStore."""
@@ -61,6 +67,29 @@ class SqliteMedia:
 
         await self._database.change(work)
         return data
+
+    async def start(self) -> None:
+        """Remove the folders that no row knows: of sessions that ended while nobody could remove them."""
+
+        def work(connection: sqlite3.Connection) -> set[str]:
+            return {row[0].hex() for row in connection.execute("SELECT session FROM media")}
+
+        known = await self._database.ask(work)
+        await asyncio.to_thread(_remove_others, self._folder, known)
+
+    async def orphans(self) -> list[bytes]:
+        """Sessions that are gone and have images."""
+        before_s = self._now() - OPENING_S
+
+        def work(connection: sqlite3.Connection) -> list[bytes]:
+            rows = connection.execute(
+                "SELECT DISTINCT session FROM media WHERE use_time < ?"
+                " AND session NOT IN (SELECT id FROM sessions) LIMIT ?",
+                (before_s, ORPHANS_AT_ONCE),
+            )
+            return [row[0] for row in rows]
+
+        return await self._database.ask(work)
 
     async def drop(self, session_id: bytes) -> None:
         """See MediaStore."""
@@ -82,7 +111,7 @@ class SqliteMedia:
 
 def _beyond(connection: sqlite3.Connection, most: int) -> list[tuple[bytes, bytes]]:
     """Take the longest unused out of the table until the rest fits."""
-    (held,) = connection.execute("SELECT COALESCE(SUM(size), 0) FROM media").fetchone()
+    (held,) = connection.execute("SELECT value FROM totals WHERE name = 'media bytes'").fetchone()
     gone: list[tuple[bytes, bytes]] = []
     while held > most:
         session, digest, size = connection.execute(
@@ -94,8 +123,16 @@ def _beyond(connection: sqlite3.Connection, most: int) -> list[tuple[bytes, byte
     return gone
 
 
-def _write(path: Path, data: bytes) -> bool:
-    """Whether it is there, whole: under its name only once it is."""
+def _remove_others(folder: Path, known: set[str]) -> None:
+    now_s = time.time()
+    for path in folder.glob("*"):
+        # Another gateway may have made it just now.
+        if path.name not in known and path.stat().st_mtime < now_s - OPENING_S:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Under its name only once it is whole."""
     unfinished = path.with_suffix(f".{os.getpid()}")
     try:
         for folder in (path.parent.parent, path.parent):  # the mode is of the last one alone
@@ -106,8 +143,6 @@ def _write(path: Path, data: bytes) -> bool:
         unfinished.replace(path)
     except OSError as error:
         _log.warning("an image could not be kept", problem=error.strerror)
-        return False
-    return True
 
 
 def _read(path: Path) -> bytes | None:

@@ -42,6 +42,7 @@ class SqliteStore:
     async def start(self) -> None:
         """See SessionStore. Raises DatabaseError where the file cannot be used."""
         await self._database.start()
+        await self.media.start()
         self._sweeping = asyncio.create_task(self._sweep(), name="session sweep")
 
     async def close(self) -> None:
@@ -61,7 +62,9 @@ class SqliteStore:
                 "SELECT COUNT(*) FROM (SELECT 1 FROM sessions WHERE owner = ? LIMIT ?)",
                 (session.owner, room.max_per_owner),
             ).fetchone()
-            (held,) = connection.execute("SELECT COUNT(*) FROM sessions").fetchone()
+            (held,) = connection.execute(
+                "SELECT value FROM totals WHERE name = 'sessions'"
+            ).fetchone()
             room.check(held, owned)
             connection.execute("INSERT INTO sessions VALUES (?, ?, ?, ?, ?, ?)", row)
 
@@ -163,7 +166,7 @@ class SqliteStore:
             return [row[0] for row in rows]
 
         gone = await self._database.change(work)
-        for session_id in gone:
+        for session_id in {*gone, *await self.media.orphans()}:
             await self.media.drop(session_id)
         return len(gone)
 

@@ -1,6 +1,7 @@
 """Every place that keeps sessions: the same behaviour in memory, in SQLite and in a real Redis."""
 
 import asyncio
+import os
 import secrets
 import sqlite3
 import time
@@ -335,4 +336,51 @@ async def test_a_server_that_is_away_is_unavailable_and_back_when_it_is(tmp_path
         assert await store.load("anna", b"s" * 16) is None
     with pytest.raises(UnavailableError):
         await store.load("anna", b"s" * 16)
+    await store.close()
+
+
+async def test_gateways_that_start_together_all_open_the_file(tmp_path, clock):
+    for number in range(10):
+        path = tmp_path / f"{number}.db"
+        stores = [SqliteStore(path, clock, ROOM, MEDIA_BYTES) for _ in range(4)]
+        await asyncio.gather(*(store.start() for store in stores))
+        for store in stores:
+            await store.close()
+
+
+async def test_images_without_a_session_go_with_the_next_sweep_and_at_the_next_start(
+    tmp_path, clock
+):
+    store = SqliteStore(tmp_path / "sessions.db", clock, ROOM, MEDIA_BYTES)
+    await store.start()
+    await store.media.put(b"s" * 16, b"d" * 32, b"picture")
+    clock.ahead_s = 100
+    await store.sweep()
+    folder = tmp_path / "sessions.media"
+    assert list(folder.iterdir()) == []
+    await store.close()
+    stray = folder / "00"
+    stray.mkdir()
+    os.utime(stray, (0, 0))
+    again = SqliteStore(tmp_path / "sessions.db", clock, ROOM, MEDIA_BYTES)
+    await again.start()
+    assert list(folder.iterdir()) == []
+    await again.close()
+
+
+async def test_one_change_that_cannot_be_done_costs_the_others_of_its_commit_nothing(
+    tmp_path, clock
+):
+    store = SqliteStore(tmp_path / "sessions.db", clock, ROOM, MEDIA_BYTES)
+    await store.start()
+    twice = session(clock)
+    made = [twice, session(clock), twice, session(clock)]
+    results = await asyncio.gather(*map(store.create, made), return_exceptions=True)
+    assert [isinstance(result, UnavailableError) for result in results] == [
+        False,
+        False,
+        True,
+        False,
+    ]
+    assert len(await store.page("anna", 10, None)) == 3
     await store.close()
