@@ -4,36 +4,36 @@ import argparse
 import asyncio
 import json
 import sys
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any, TextIO
 
 from google.protobuf import json_format
-from grpc import StatusCode, aio
 from hotline.v1 import (
     conversation_pb2,
-    error_pb2,
     generation_pb2,
     inference_pb2,
-    inference_pb2_grpc,
     sampling_pb2,
 )
+from hotline_client import AsyncClient, HotlineError, NetworkPolicy
+from hotline_client.errors import UNREACHABLE
 
 from services.cli.screenshot import read_screenshot
-from services.runtime.channel import open_channel
-from services.runtime.status import DETAILS_KEY, from_rpc_error
 
 _DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
+_POLICY = NetworkPolicy(max_attempts=3)
+"""Who sits before a terminal would rather hear soon that nobody is there."""
 _INTERRUPTED = 130  # as shells report SIGINT
 
 
 def main(options: argparse.Namespace) -> int:
     """Ask, stream, and return 0, or 1 with the reason on standard error."""
     try:
-        request, metadata = make_request(options), credentials(options.key_file)
+        request, key = make_request(options), credentials(options.key_file)
     except ValueError as error:
         return _fail(f"{error}")
     try:
-        return asyncio.run(_ask(options.address, request, metadata, options.timeout))
+        return asyncio.run(_ask(options.address, request, key, options.timeout))
     except KeyboardInterrupt:
         print("\ncancelled", file=sys.stderr)
         return _INTERRUPTED
@@ -59,10 +59,10 @@ def make_request(options: argparse.Namespace) -> inference_pb2.GenerateRequest:
     )
 
 
-def credentials(key_file: Path | None) -> tuple[tuple[str, str], ...]:
-    """Metadata with the API key of a file; without one, none. Raises ValueError: no such file, or no key in it."""
+def credentials(key_file: Path | None) -> str | None:
+    """The API key of a file; without one, none. Raises ValueError: no such file, or no key in it."""
     if key_file is None:
-        return ()
+        return None
     try:
         key = key_file.read_text(encoding="ascii").strip()
     except OSError as error:
@@ -71,37 +71,30 @@ def credentials(key_file: Path | None) -> tuple[tuple[str, str], ...]:
         key = ""
     if not key or len(key.split()) != 1 or not key.isprintable():
         raise ValueError(f"{key_file}: must hold one API key and nothing else")
-    return (("authorization", f"Bearer {key}"),)
+    return key
 
 
 async def _ask(
-    address: str,
-    request: inference_pb2.GenerateRequest,
-    metadata: tuple[tuple[str, str], ...],
-    timeout_s: float,
+    address: str, request: inference_pb2.GenerateRequest, key: str | None, timeout_s: float
 ) -> int:
     screen = _Screen()
-    async with open_channel(address) as channel:
-        stub = inference_pb2_grpc.InferenceServiceStub(channel)
-        call = stub.Generate(request, timeout=timeout_s, metadata=metadata)
+    try:
+        client = AsyncClient(address, api_key=key, policy=_POLICY)
+    except ValueError as error:  # the key would travel in the clear
+        return _fail(f"{error}")
+    async with client:
         try:
-            async for event in call:
-                code = screen.show(event)
-                if code is not None:
-                    return code
-        except aio.AioRpcError as error:
+            async with aclosing(aiter(client.send(request, timeout_s))) as events:
+                async for event in events:
+                    code = screen.show(event)
+                    if code is not None:
+                        return code
+        except HotlineError as error:
             screen.end_line()
-            failure = from_rpc_error(error, f"the service at {address}")
-            hint = "; is `hotline up` running?" if _nobody_there(error) else ""
-            return _fail(f"{failure.message} [{failure.reason.value}]{hint}")
+            hint = "; is `hotline up` running?" if error.reason == UNREACHABLE else ""
+            return _fail(f"{error.message} [{error.reason}]{hint}")
     screen.end_line()
     return _fail("the stream ended without a terminal event")
-
-
-def _nobody_there(error: aio.AioRpcError) -> bool:
-    """Whether no service of ours has answered: its own errors carry details."""
-    told = any(key == DETAILS_KEY for key, _ in error.trailing_metadata() or ())
-    return error.code() is StatusCode.UNAVAILABLE and not told
 
 
 class _Screen:
@@ -125,10 +118,6 @@ class _Screen:
             self.end_line()
             print(_summary(event.finished), file=sys.stderr)
             return 0
-        elif kind == "failed":
-            self.end_line()
-            reason = error_pb2.ErrorReason.Name(event.failed.reason)
-            return _fail(f"{event.failed.message} [{reason.removeprefix('ERROR_REASON_')}]")
         return None
 
     def _write(self, output: TextIO, text: str, on_terminal: str) -> None:

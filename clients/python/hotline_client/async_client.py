@@ -194,11 +194,8 @@ class AsyncClient:
         await self._reply(self._sessions.DeleteSession(request, **named))
 
     @property
-    def _sessions(self) -> session_pb2_grpc.SessionServiceAsyncStub:
-        stub: session_pb2_grpc.SessionServiceAsyncStub = session_pb2_grpc.SessionServiceStub(
-            self._connection.channel
-        )
-        return stub
+    def _sessions(self) -> "session_pb2_grpc.SessionServiceAsyncStub":
+        return session_pb2_grpc.SessionServiceStub(self._connection.channel)
 
     def _call(self, *names: tuple[str, str]) -> dict[str, Any]:
         return {"timeout": CALL_TIMEOUT_S, "metadata": self._connection.metadata + names}

@@ -133,6 +133,11 @@ class Turn:
         """What has come so far."""
         return self._stream.result
 
+    @property
+    def sent_bytes(self) -> int:
+        """Size of the request that was sent last."""
+        return self._stream.sent_bytes
+
     async def __aiter__(self) -> AsyncGenerator[Event, None]:
         """The events; an image that the server no longer keeps is sent again by itself."""
         try:

@@ -55,6 +55,11 @@ class GenerationStream:
         """Names it in Cancel and Resume."""
         return self._request.generation_id
 
+    @property
+    def sent_bytes(self) -> int:
+        """Size of the request."""
+        return self._request.ByteSize()
+
     async def answer(self) -> Answer:
         """The whole answer, once it is there."""
         async for _ in self:

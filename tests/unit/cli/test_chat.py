@@ -21,7 +21,12 @@ from hotline.v1 import (
 
 from services.cli import chat
 from services.cli.command_line import build_parser
-from services.runtime.errors import ModelNotFoundError, ServiceError, UnavailableError
+from services.runtime.errors import (
+    GenerationNotFoundError,
+    ModelNotFoundError,
+    ServiceError,
+    UnavailableError,
+)
 from services.runtime.lifecycle import Process, Service
 from services.runtime.settings import ServiceSettings
 
@@ -44,6 +49,7 @@ class Scripted(Service, inference_pb2_grpc.InferenceServiceServicer):
         self.metadata: dict[str, str | bytes] = {}
         self.left = asyncio.Event()
         self.hang = False
+        self.resumed_after = 0
 
     def register(self, server: aio.Server) -> Sequence[str]:
         inference_pb2_grpc.add_InferenceServiceServicer_to_server(self, server)
@@ -62,13 +68,22 @@ class Scripted(Service, inference_pb2_grpc.InferenceServiceServicer):
         self.metadata = dict(context.invocation_metadata() or ())
         if self.error:
             raise self.error
-        for event in self.events:
-            yield event
+        for number, event in enumerate(self.events, 1):
+            numbered = Event(sequence=number)
+            numbered.MergeFrom(event)
+            yield numbered
         if self.hang:
             try:
                 await asyncio.Event().wait()
             finally:
                 self.left.set()
+
+    async def Resume(
+        self, request: inference_pb2.ResumeRequest, context: "aio.ServicerContext[Any, Any]"
+    ) -> AsyncIterator[generation_pb2.GenerationEvent]:
+        self.resumed_after = request.after_sequence
+        raise GenerationNotFoundError("no such generation")
+        yield Event()
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -84,8 +99,8 @@ async def service() -> AsyncGenerator[Scripted, None]:
 async def ask(service: Scripted, *arguments: str) -> int:
     assert service.process is not None
     options = build_parser().parse_args(["chat", *arguments, "the question"])
-    request, metadata = chat.make_request(options), chat.credentials(options.key_file)
-    return await chat._ask(f"127.0.0.1:{service.process.port}", request, metadata, 10)
+    request, key = chat.make_request(options), chat.credentials(options.key_file)
+    return await chat._ask(f"127.0.0.1:{service.process.port}", request, key, 10)
 
 
 async def test_the_key_of_a_file_goes_with_the_call(service: Scripted, tmp_path: Path) -> None:
@@ -187,12 +202,27 @@ async def test_a_failed_event_is_an_error_after_the_text_so_far(
     assert "error: The engine stopped. [ENGINE_DEAD]" in shown.err
 
 
-async def test_a_stream_without_an_end_is_an_error(
+async def test_a_stream_without_an_end_is_resumed_and_an_error_where_it_is_gone(
     service: Scripted, capsys: pytest.CaptureFixture[str]
 ) -> None:
     service.events = [Event(text=generation_pb2.TextEvent(text="half"))]
     assert await ask(service) == 1
-    assert "without a terminal event" in capsys.readouterr().err
+    assert service.resumed_after == 1
+    shown = capsys.readouterr()
+    assert shown.out.rstrip() == "half"
+    assert "error: no such generation [GENERATION_NOT_FOUND]" in shown.err
+
+
+def test_a_key_does_not_go_in_the_clear_to_another_machine(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "key"
+    file.write_text("hl-0123-secret")
+    options = build_parser().parse_args(
+        ["chat", "--key-file", str(file), "--address", "203.0.113.1:8000", "hi"]
+    )
+    assert chat.main(options) == 1
+    assert "in the clear" in capsys.readouterr().err
 
 
 async def test_cancelling_it_cancels_the_call(service: Scripted) -> None:
