@@ -61,6 +61,7 @@ class Entry:
         allowance = admission.allowance(self.caller)
         if allowance is not None:
             allowance.take_request()
+            seat.paid_request = True
         self._is_admitted = True
         return seat
 

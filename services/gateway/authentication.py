@@ -9,6 +9,7 @@ from services.runtime.errors import UnauthenticatedError
 PLACEHOLDER = "EMPTY"
 """What clients of servers without keys send, because their SDK insists on a key."""
 _NO_KEY = "No API key was sent: this service wants `Authorization: Bearer KEY`."
+_NO_BEARER = "The authorization header is not `Bearer KEY`, once: this service wants `Authorization: Bearer KEY`."
 _BAD_KEY = "The API key is not valid."
 """One message for all: whether a key exists, existed or has expired is nobody's business."""
 
@@ -52,7 +53,7 @@ def _bearer(authorization: Sequence[str]) -> str | None:
         return None
     scheme, _, text = authorization[0].strip().partition(" ")
     if len(authorization) > 1 or scheme.lower() != "bearer":
-        raise UnauthenticatedError(_NO_KEY)
+        raise UnauthenticatedError(_NO_BEARER)
     return (
         text.strip()
     )  # "" too is something that was sent: a client whose variable is empty must hear of it

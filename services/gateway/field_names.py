@@ -10,7 +10,7 @@ DISPLACED_RETRY_DELAY_S = 1.0
 
 
 def renamed(error: ServiceError, names: Mapping[str, str]) -> ServiceError:
-    """The error with its field's name, the path's first step, replaced where `names` has another one.
+    """The error with its field's name, the beginning of the path, replaced where `names` has another one.
 
     A client knows neither tensors nor who pushes them: what says that they are missing says it of its images.
     """
@@ -18,11 +18,16 @@ def renamed(error: ServiceError, names: Mapping[str, str]) -> ServiceError:
         said = "images of this prompt were displaced by those of other requests, twice; ask again."
         field = names.get("messages", "messages")
         return rebuilt(error.reason, f"{field}: {said}", {"field": field}, DISPLACED_RETRY_DELAY_S)
-    ours = error.field.partition("[")[0]
-    if ours not in names:
+    ours = max((name for name in names if _begins(error.field, name)), key=len, default="")
+    if not ours:
         return error
     field = names[ours] + error.field.removeprefix(ours)
     message = error.message
     if message.startswith(error.field):
         message = field + message.removeprefix(error.field)
     return rebuilt(error.reason, message, {**error.metadata, "field": field}, error.retry_delay_s)
+
+
+def _begins(path: str, name: str) -> bool:
+    """Whether a path begins with these whole steps."""
+    return path.startswith(name) and path[len(name) : len(name) + 1] in ("", ".", "[")

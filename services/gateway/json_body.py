@@ -89,6 +89,8 @@ def _value_at(path: str, body: bytes) -> Any:
     """The offending value; only on the way to an error, so a second parse does no harm."""
     try:
         value: Any = msgspec.json.decode(body)
+    except msgspec.ValidationError:
+        return "a number out of range"  # such as 1e400, which is JSON
     except (msgspec.DecodeError, RecursionError):
         return "<broken JSON>"  # its type was wrong before its end was reached
     for key, index in _STEP.findall(path):

@@ -81,10 +81,23 @@ class KeyAllowance:
         self.concurrent -= 1
         self._held_s += (self._clock() - begun_s - self._held_s) / 8
 
-    def take_tokens(self, count: int, taken: int) -> None:
+    def give_back_request(self) -> None:
+        """A request that was counted was refused for its tokens."""
+        if self._requests is not None:
+            self._requests.give_back(1)
+
+    @property
+    def most_tokens(self) -> float:
+        """That one request may ever have."""
+        return math.inf if self._tokens is None else self._tokens.size
+
+    def take_tokens(self, count: int, taken: int, field: str) -> None:
         """Take what is missing to `count`, or give back what is too much. Raises RateLimitedError.
 
         Raises InvalidArgumentError for a request that the bucket can never hold.
+
+        Args:
+            field: what makes it so many.
         """
         bucket, more = self._tokens, count - taken
         if bucket is None:
@@ -93,7 +106,7 @@ class KeyAllowance:
             limit = (
                 f"at most {bucket.size:g} tokens for this API key, max_tokens and prompt together"
             )
-            raise InvalidArgumentError("messages", f"{count} tokens", limit)
+            raise InvalidArgumentError(field, f"{count} tokens", limit)
         wait_s = bucket.wait_s(more)
         if more > 0 and wait_s > 0:
             raise _limited("tokens_per_minute", self._rate(), wait_s)

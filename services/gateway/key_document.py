@@ -36,7 +36,7 @@ class StoredLimits(_Part):
     """Absent: the tokens of one minute."""
     requests_per_minute: Count | None = None
     first_priority: int | None = Field(None, ge=int(PRIORITIES.low), le=int(PRIORITIES.high))
-    weight: float | None = Field(None, gt=0, le=1000)
+    weight: float | None = Field(None, ge=0.001, le=1000)
 
     @model_validator(mode="after")
     def _refuse_burst_alone(self) -> Self:

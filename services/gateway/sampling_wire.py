@@ -66,6 +66,12 @@ def _structured_output(form: Constraint) -> sampling_pb2.StructuredOutput:
 def field_names(given: Parameters) -> dict[str, str]:
     """What the contract calls a field -> what the client of a REST request called it."""
     names = {one.parameter.goes_to: one.field for one in given if one.parameter.goes_to}
+    # The tokenizer sees RenderOptions alone.
+    names |= {
+        ours.removeprefix("render."): field
+        for ours, field in names.items()
+        if ours.startswith("render.")
+    }
     form = constraint(given)
     if form is not None:
         place = f"{_AREA}structured_output.{form.kind}"

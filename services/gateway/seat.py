@@ -11,7 +11,9 @@ from services.gateway.fair_queue import Waiter
 from services.gateway.interfaces import GenerationRequest
 from services.gateway.key_allowance import KeyAllowance
 from services.gateway.places import Places
+from services.runtime.errors import RateLimitedError
 
+_MAX_TOKENS = "sampling.max_tokens"
 BYTES_PER_TOKEN, MOST_GUESSED_TOKENS = 4, 4096
 """Until it is rendered, a prompt counts as a token for each 4 bytes of its message, and as at most so many: what is larger
 holds a screenshot, which has some 3,100."""
@@ -57,6 +59,8 @@ class Seat:
         self._held = self._taken = self._used = 0
         self._waiter: Waiter | None = None
         self._closed = False
+        self.paid_request = False
+        """One of the key's requests was counted for it."""
 
     @property
     def ahead(self) -> int:
@@ -76,7 +80,7 @@ class Seat:
         guess = min(self._size_bytes // BYTES_PER_TOKEN, MOST_GUESSED_TOKENS)
         cost = guess + request.choice_count * self._output_tokens(request, math.inf)
         with bounds.counted():
-            self._take_tokens(request.choice_count * (request.max_tokens or 1))
+            self._take_tokens(request.choice_count * (request.max_tokens or 1), _MAX_TOKENS)
             self._hold_tokens(cost)
             flow, limits = self._caller.key_id or self._caller.owner, self._caller.limits
             self._waiter = Waiter(flow, limits.weight, cost, request.priority)
@@ -92,8 +96,10 @@ class Seat:
         Args:
             max_tokens: of each choice, the room left where the request names none.
         """
-        cost = prompt_tokens + request.choice_count * self._output_tokens(request, max_tokens)
-        self._take_tokens(cost)
+        room = self._key_room(request, prompt_tokens, max_tokens)
+        cost = prompt_tokens + request.choice_count * self._output_tokens(request, room)
+        by_prompt = self._allowance is not None and prompt_tokens >= self._allowance.most_tokens
+        self._take_tokens(cost, "messages" if by_prompt else _MAX_TOKENS)
         self._hold_tokens(cost)
         if self._waiter is not None:
             self._bounds.places.queue.correct(self._waiter, cost)
@@ -117,10 +123,24 @@ class Seat:
         asked = request.max_tokens or self._bounds.limits.default_output_tokens
         return int(min(asked, room))
 
-    def _take_tokens(self, count: int) -> None:
-        if self._allowance is not None:
-            self._allowance.take_tokens(count, self._taken)
-            self._taken = count
+    def _key_room(self, request: GenerationRequest, prompt_tokens: int, room: int) -> int:
+        """What an answer without max_tokens is taken for at most: a key with a small bucket need not say one."""
+        if self._allowance is None or request.max_tokens is not None:
+            return room
+        left = (self._allowance.most_tokens - prompt_tokens) // request.choice_count
+        return int(min(room, max(left, 1)))
+
+    def _take_tokens(self, count: int, field: str) -> None:
+        if self._allowance is None:
+            return
+        try:
+            self._allowance.take_tokens(count, self._taken, field)
+        except RateLimitedError:
+            if self.paid_request:  # it is not to pay with both
+                self.paid_request = False
+                self._allowance.give_back_request()
+            raise
+        self._taken = count
 
     def _hold_tokens(self, count: int) -> None:
         self._bounds.hold_tokens(count - self._held, self._held)

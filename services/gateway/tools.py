@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import msgspec
@@ -25,6 +25,8 @@ class ToolChoice:
     kind: Literal["automatic", "none", "required", "function"]
     function: str = ""
     """With `function`: its name."""
+    said: str = field(default="", compare=False)
+    """The client's own word for the kind, where it is another one."""
 
 
 def check_tools(field: str, tools: Sequence[Mapping[str, Any]]) -> None:
@@ -72,7 +74,7 @@ def check_choice(
     """Raises InvalidArgumentError for a choice among no tools, or of one that is not there."""
     if choice is None or choice.kind == "none":
         return
-    shown = choice.function if choice.kind == "function" else choice.kind
+    shown = choice.function if choice.kind == "function" else choice.said or choice.kind
     if not tools:
         raise InvalidArgumentError(field, shown, f"absent or none where {tools_field} is absent")
     names = [tool["function"]["name"] for tool in tools]
@@ -127,7 +129,7 @@ class NamedTool(msgspec.Struct):
 
 
 _CHOICES: Mapping[str, ToolChoice] = {
-    "auto": ToolChoice("automatic"),
+    "auto": ToolChoice("automatic", said="auto"),
     "none": ToolChoice("none"),
     "required": ToolChoice("required"),
 }

@@ -68,32 +68,32 @@ def test_requests_a_minute_and_the_moment_of_the_next(clock):
 
 def test_tokens_and_the_moment_when_so_many_are_there(clock):
     held = allowance(clock, tokens_per_minute=600, burst_tokens=100)
-    held.take_tokens(80, 0)
+    held.take_tokens(80, 0, "sampling.max_tokens")
     with pytest.raises(RateLimitedError, match="600 tokens a minute") as refused:
-        held.take_tokens(50, 0)
+        held.take_tokens(50, 0, "sampling.max_tokens")
     assert refused.value.retry_delay_s == pytest.approx(3)
     clock.forward(3.001)
-    held.take_tokens(50, 0)
+    held.take_tokens(50, 0, "sampling.max_tokens")
 
 
 def test_a_guess_that_was_too_small_takes_only_the_rest(clock):
     held = allowance(clock, tokens_per_minute=60)
-    held.take_tokens(50, 0)
-    held.take_tokens(60, 50)
+    held.take_tokens(50, 0, "sampling.max_tokens")
+    held.take_tokens(60, 50, "sampling.max_tokens")
     assert held.levels()[1].remaining == 0
 
 
 def test_a_guess_that_was_too_large_gives_the_rest_back(clock):
     held = allowance(clock, tokens_per_minute=60)
-    held.take_tokens(50, 0)
-    held.take_tokens(20, 50)
+    held.take_tokens(50, 0, "sampling.max_tokens")
+    held.take_tokens(20, 50, "sampling.max_tokens")
     assert held.levels()[1].remaining == 40
 
 
 def test_more_than_the_bucket_ever_holds_is_the_request_s_fault(clock):
     held = allowance(clock, tokens_per_minute=600, burst_tokens=100)
     with pytest.raises(InvalidArgumentError, match="at most 100 tokens for this API key"):
-        held.take_tokens(101, 0)
+        held.take_tokens(101, 0, "sampling.max_tokens")
 
 
 def test_a_bucket_without_a_size_holds_one_minute(clock):
@@ -102,7 +102,7 @@ def test_a_bucket_without_a_size_holds_one_minute(clock):
 
 def test_what_was_not_sampled_comes_back_and_what_was_sampled_besides_is_owed(clock):
     held = allowance(clock, tokens_per_minute=600)
-    held.take_tokens(500, 0)
+    held.take_tokens(500, 0, "sampling.max_tokens")
     held.settle_tokens(500, 120)
     assert held.levels()[1].remaining == 480
     held.settle_tokens(0, 700)
@@ -115,7 +115,7 @@ def test_what_was_not_sampled_comes_back_and_what_was_sampled_besides_is_owed(cl
 def test_levels_say_what_is_left_and_when_all_is_back(clock):
     held = allowance(clock, requests_per_minute=60, tokens_per_minute=600)
     held.take_request()
-    held.take_tokens(300, 0)
+    held.take_tokens(300, 0, "sampling.max_tokens")
     assert held.levels() == (Level(60, 59, 1.0), Level(600, 300, 30.0))
     assert allowance(clock, max_concurrent=1).levels() == (None, None)
 
@@ -147,3 +147,10 @@ def test_the_key_longest_unused_is_the_one_that_is_forgotten(clock):
     allowances.of(key("one more", max_concurrent=1))
     assert allowances.of(key("kept", max_concurrent=1)) is kept
     assert allowances.of(key("forgotten", max_concurrent=1)) is not forgotten
+
+
+def test_a_request_that_is_refused_for_its_tokens_is_given_back(clock):
+    held = allowance(clock, requests_per_minute=2, tokens_per_minute=100)
+    held.take_request()
+    held.give_back_request()
+    assert held.levels()[0].remaining == 2
