@@ -91,8 +91,9 @@ async def _ask(
                         return code
         except HotlineError as error:
             screen.end_line()
-            hint = "; is `hotline up` running?" if error.reason == UNREACHABLE else ""
-            return _fail(f"{error.message} [{error.reason}]{hint}")
+            if error.reason == UNREACHABLE:
+                return _fail(f"the service at {address} does not answer; is `hotline up` running?")
+            return _fail(f"{error.message} [{error.reason}]")
     screen.end_line()
     return _fail("the stream ended without a terminal event")
 

@@ -153,9 +153,7 @@ async def recovered(up: Up, victim: str, record: Record) -> None:
     print(f"{victim} was away for {away_s:.1f} s")  # noqa: T201  # a figure for whoever runs with -s
 
 
-async def test_streams_of_a_killed_worker_go_on_on_the_other_one(
-    up: Up, record_property: Record
-):
+async def test_streams_of_a_killed_worker_go_on_on_the_other_one(up: Up, record_property: Record):
     undisturbed = await ends(up)
     found = await ends(up, "worker-0")
     assert all(map(whole, found)), Counter(end.kind for end in found)

@@ -245,7 +245,8 @@ async def test_a_stream_whose_worker_dies_ends_with_an_error_event(tmp_path, pro
         rest_stack(tmp_path, worker) as stack,
         httpx.AsyncClient(base_url=stack.url, timeout=LIMIT_S) as http,
     ):
-        wanted = body(prompt, stream=True, max_tokens=500)
+        # Seeded: what is not waits for the worker to come back.
+        wanted = body(prompt, stream=True, max_tokens=500, seed=1)
         async with http.stream("POST", COMPLETIONS, json=wanted) as answer:
             received, stopping = b"", None
             async for piece in answer.aiter_raw():

@@ -59,7 +59,7 @@ def from_rpc(error: grpc.aio.AioRpcError) -> HotlineError:
         return HotlineError("DEADLINE_EXCEEDED", "No answer came within the deadline.")
     if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNKNOWN, grpc.StatusCode.INTERNAL):
         # Not in the server's words: proxies and broken connections make all three of them.
-        return HotlineError(UNREACHABLE, error.details() or "The server cannot be reached.")
+        return HotlineError(UNREACHABLE, "The server does not answer.")
     return HotlineError(code.name, error.details() or code.name)
 
 

@@ -92,7 +92,7 @@ def test_chat_with_nobody_there_is_one_line_and_exit_code_1() -> None:
     done = hotline("chat", "--address", "127.0.0.1:1", "hello")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
-        "error: the service at 127.0.0.1:1 does not answer. [UNAVAILABLE]; is `hotline up` running?\n"
+        "error: the service at 127.0.0.1:1 does not answer; is `hotline up` running?\n"
     )
     assert time.monotonic() - start_s < 20
 
