@@ -150,8 +150,7 @@ async def gateway(load: Load, folder: Path, together: bool) -> Result:
     context_tokens = load.tokens + PROMPT_ROOM_TOKENS
     async with stack(folder, load.streams, load.rate, context_tokens, together) as running:
         requests = [
-            (generation_id, generate_request(generation_id, load.tokens))
-            for generation_id in (f"{name}-{index}" for index in range(load.streams))
+            (f"{name}-{index}", generate_request(load.tokens)) for index in range(load.streams)
         ]
         relay = running.processes["gateway"]
         streams, before, after = await run(load, running.address, GENERATE, requests, relay)

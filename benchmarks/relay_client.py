@@ -62,10 +62,11 @@ async def receive_all(
     )
 
 
-def generate_request(generation_id: str, token_count: int) -> bytes:
-    """A generation of exactly so many tokens; the simulator's follow from its id."""
+def generate_request(token_count: int) -> bytes:
+    """A generation of exactly so many tokens; the simulator's follow from its id, which the gateway makes: what its client
+    names can be resumed, and has a ring to pay for."""
     message = conversation_pb2.Message(role=conversation_pb2.ROLE_USER, text="Hi")
-    request = inference_pb2.GenerateRequest(generation_id=generation_id, messages=[message])
+    request = inference_pb2.GenerateRequest(messages=[message])
     request.sampling.max_tokens, request.sampling.ignore_eos = token_count, True
     return request.SerializeToString()
 
@@ -93,7 +94,8 @@ class Checker:
         assert count == self._token_count, f"{received.name}: {count} tokens"
         numbers = [event.sequence for event in events]
         assert all(a < b for a, b in pairwise(numbers)), f"{received.name}: out of sequence"
-        ids = [trace_token(received.name, 0, p, self._ordinary_ids) for p in range(count)]
+        generation_id = events[0].accepted.generation_id
+        ids = [trace_token(generation_id, 0, p, self._ordinary_ids) for p in range(count)]
         expected = self._tokenizer.decode(ids, skip_special_tokens=True)
         text = "".join(event.text.text for event in events)
         pairs = zip(text, expected, strict=False)

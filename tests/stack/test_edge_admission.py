@@ -149,7 +149,7 @@ async def test_too_many_tokens_are_429_and_the_unused_ones_come_back(limited):
 async def test_more_tokens_than_the_key_ever_has_are_400_and_not_tried_again(limited):
     refused = await limited.chat("short", max_tokens=601)
     assert refused.status_code == 400
-    assert error_of(refused)["param"] == "messages"
+    assert error_of(refused)["param"] == "max_tokens"
     assert "at most 600 tokens for this API key" in refused.text
     with pytest.raises(aio.AioRpcError) as error:
         await limited.generate("short", 601).read()
