@@ -98,7 +98,8 @@ async def test_answers_say_what_is_left_and_only_for_keys_with_limits(limited):
     assert len(told) == 6
     streamed = await limited.chat("counted", stream=True)
     assert streamed.headers["cache-control"] == "no-cache, no-transform"
-    assert rate_headers(streamed.headers)["x-ratelimit-remaining-requests"] == "98"
+    # One comes back in 0.6 s.
+    assert rate_headers(streamed.headers)["x-ratelimit-remaining-requests"] in {"98", "99"}
     bad = await limited.chat("counted", temperature=9)
     assert bad.status_code == 400
     assert len(rate_headers(bad.headers)) == 6
