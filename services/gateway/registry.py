@@ -172,8 +172,10 @@ class Registry:
             if pulse is not None:
                 pulse.close()
             running.task.cancel()
-            await running.over()
-            del self._running[key]
+            try:
+                await running.over()
+            finally:  # also where the call is cancelled once more
+                del self._running[key]
 
     async def _retained(
         self, request: GenerationRequest, retention: Retention, heartbeat_s: float

@@ -34,8 +34,10 @@ class Running:
 
     async def over(self) -> None:
         """Wait for its end, so long as a cancelled one may take, and leave the seat."""
-        await asyncio.wait((self.task,), timeout=CANCEL_TIMEOUT_S)
-        self._seat.close()
+        try:
+            await asyncio.wait((self.task,), timeout=CANCEL_TIMEOUT_S)
+        finally:
+            self._seat.close()
 
     def close(self) -> None:
         """Leave the seat. Idempotent."""

@@ -97,9 +97,18 @@ async def _several(streams: Sequence[_Stream]) -> AsyncGenerator[tuple[int, Even
                 read_on(*held)
                 held.clear()
     finally:
-        await _end(awaited)
-        for stream in streams:
-            await stream.aclose()
+        ending = asyncio.create_task(_end_all(awaited, streams), name="ends of a call")
+        try:
+            await asyncio.shield(ending)
+        except asyncio.CancelledError:  # once more: all of them are ended nevertheless
+            await asyncio.wait((ending,))
+            raise
+
+
+async def _end_all(awaited: dict[_Next, int], streams: Sequence[_Stream]) -> None:
+    await _end(awaited)
+    for stream in streams:
+        await stream.aclose()
 
 
 async def _end(awaited: dict[_Next, int]) -> None:

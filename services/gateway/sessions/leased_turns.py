@@ -42,9 +42,9 @@ class LeasedTurns:
                 yield
             finally:
                 renewing.cancel()
-                await asyncio.wait((renewing,))
-                # Not to be cut short: else the session stays closed until the lease ends by itself.
-                await asyncio.shield(self._release(key))
+                # Not to be cut short, also by a second cancel: else the session stays closed until the lease ends by
+                # itself.
+                await asyncio.shield(asyncio.create_task(self._let_go(key, renewing)))
 
     async def _renew(self, key: bytes) -> None:
         """A lease that is lost does no harm: of two turns at once only one can be committed."""
@@ -53,7 +53,8 @@ class LeasedTurns:
             with suppress(UnavailableError):
                 await self._leases.claim(key, self._holder, self._lease_s)
 
-    async def _release(self, key: bytes) -> None:
+    async def _let_go(self, key: bytes, renewing: asyncio.Task[None]) -> None:
+        await asyncio.wait((renewing,))
         with suppress(UnavailableError):
             await self._leases.release(key, self._holder)
 
