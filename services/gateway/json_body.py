@@ -17,6 +17,8 @@ _CHOICES = {
     "].role": "system, developer, user, assistant or tool",
     "].type": "text or image_url",
     "response_format.type": "text, json_object or json_schema",
+    "history.images": "none, last or all",
+    "cache_scope": "owner or session",
 }
 """What may stand where msgspec says no more than "invalid", by the end of the path."""
 _WORDS = {parameter.name: parameter.kind.words for parameter in TABLE}

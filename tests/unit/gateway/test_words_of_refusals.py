@@ -16,6 +16,7 @@ from services.gateway.openai_request import ChatRequest
 from services.gateway.parameter_body import read_parameters
 from services.gateway.parameter_rules import forced_call
 from services.gateway.sampling_wire import field_names
+from services.gateway.session_bodies import CreateSessionBody
 from services.runtime.errors import InvalidArgumentError, RateLimitedError, UnauthenticatedError
 
 
@@ -54,6 +55,18 @@ def test_a_number_that_is_too_large_is_no_broken_json():
     with pytest.raises(InvalidArgumentError) as raised:
         parse(b'{"messages": [], "max_tokens": 1e400}', ChatRequest)
     assert "broken" not in raised.value.message
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b'{"cache_scope": "all"}', "owner or session"),
+        (b'{"history": {"images": "some"}}', "none, last or all"),
+    ],
+)
+def test_a_word_that_is_none_of_some_is_told_with_all_of_them(body, words):
+    with pytest.raises(InvalidArgumentError, match=words):
+        parse(body, CreateSessionBody)
 
 
 @pytest.mark.parametrize("said", ["Basic abc", "hl-secret", ""])
