@@ -46,8 +46,6 @@ class SessionPrompt:
     turn: Turn
     """The new one, without its messages as they are kept, and without an answer."""
     renders_whole: bool
-    text_tokens_rendered: int
-    """Tokens that had to be rendered for it, those of images not counted."""
 
 
 class PromptMaker:
@@ -102,14 +100,12 @@ class PromptMaker:
         if session.renders_whole:
             return await self._whole(shown, renderer, limit_s)
         kept: list[Turn] = []
-        text_tokens = 0
         for each in shown:
             turn = each.turn
             if each.stale or (with_features and each.media):
                 rendered = await self._again(each, kept, renderer, limit_s)
                 if rendered.whole_needed:
                     return await self._whole(shown, renderer, limit_s)
-                text_tokens += len(rendered.token_ids) - rendered.image_tokens
                 turn = self._with(turn, rendered)
             kept.append(turn)
         piece = Piece(new.messages, new.options, _answer(kept[-1]) if kept else None)
@@ -119,8 +115,7 @@ class PromptMaker:
         rendered = await renderer.render(piece, limit_s)
         if rendered.whole_needed:
             return await self._whole(shown, renderer, limit_s)
-        text_tokens += len(rendered.token_ids) - rendered.image_tokens
-        return self._joined(kept, rendered, text_tokens)
+        return self._joined(kept, rendered)
 
     async def _again(
         self, shown: ShownTurn, before: Sequence[Turn], renderer: Tokenizer, limit_s: float
@@ -149,7 +144,7 @@ class PromptMaker:
             answer_prefix=rendered.answer_prefix,
         )
 
-    def _joined(self, kept: Sequence[Turn], last: Rendered, text_tokens: int) -> SessionPrompt:
+    def _joined(self, kept: Sequence[Turn], last: Rendered) -> SessionPrompt:
         ids = array("I")
         features: list[Any] = []
         new = self._with(self._blank(), last)
@@ -166,7 +161,7 @@ class PromptMaker:
             last.thinking_closed,
             sum(placement.length for placement in features),
         )
-        return SessionPrompt(rendered, tuple(kept), new, False, text_tokens)
+        return SessionPrompt(rendered, tuple(kept), new, False)
 
     def _blank(self) -> Turn:
         return Turn((), b"", (), (), 0, b"", "", "", self._new.enable_thinking)
@@ -199,8 +194,7 @@ class PromptMaker:
             shown_media=media[len(media) - count :],
             answer_prefix=rendered.answer_prefix,
         )
-        text_tokens = len(rendered.token_ids) - rendered.image_tokens
-        return SessionPrompt(rendered, turns, new, True, text_tokens)
+        return SessionPrompt(rendered, turns, new, True)
 
 
 def _answer(turn: Turn) -> Answer:
