@@ -18,6 +18,7 @@ from services.gateway.pace import Pace
 from services.gateway.peers import Peers
 from services.gateway.registry import Registry
 from services.gateway.retention_wire import native_retention
+from services.gateway.sampling_wire import check_vocabulary
 from services.gateway.session_turns import SessionTurns
 from services.gateway.settings import GatewaySettings
 from services.runtime.errors import InvalidArgumentError, ServiceError
@@ -91,6 +92,7 @@ class NativeStreams:
         deadline_s, caller = deadline_of(context, self._generation_timeout_s), caller_of(context)
         model, session = await self._turns.model(request.session_id, request.model, caller)
         generation = wire.generation_request(request, model.name, caller, deadline_s)
+        check_vocabulary(request.sampling, model.vocabulary_size)
         waits = request.session_busy == inference_pb2.SESSION_BUSY_POLICY_WAIT
         return self._turns.turn(generation, session, model, waits)
 

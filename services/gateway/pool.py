@@ -32,6 +32,8 @@ class ServedModel:
     create_time_s: int
     """Unix time."""
     ready: bool
+    vocabulary_size: int = 2**32
+    """Token ids are below this."""
 
 
 class Pool:
@@ -191,6 +193,7 @@ class Pool:
                     engine=status.engine,
                     create_time_s=self._create_time_s,
                     ready=self._serves(name),
+                    vocabulary_size=status.vocabulary_size or 2**32,
                 )
             )
         return found

@@ -123,3 +123,18 @@ def follows_from_ids(sampling: sampling_pb2.SamplingParameters) -> bool:
         or sampling.frequency_penalty
         or sampling.n > 1
     )
+
+
+def check_vocabulary(sampling: sampling_pb2.SamplingParameters, size: int) -> None:
+    """Raises InvalidArgumentError for what names tokens beyond the model's vocabulary."""
+    if sampling.top_k > size:
+        limit = f"1 to {size}, or 0 or -1 for no limit"
+        raise InvalidArgumentError(f"{_AREA}top_k", sampling.top_k, limit)
+    for name, ids in (
+        ("logit_bias", sampling.logit_bias),
+        ("stop_token_ids", sampling.stop_token_ids),
+    ):
+        beyond = next((token for token in ids if token >= size), None)
+        if beyond is not None:
+            limit = f"ids below the vocabulary's size, {size}"
+            raise InvalidArgumentError(f"{_AREA}{name}", beyond, limit)

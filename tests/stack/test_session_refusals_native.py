@@ -32,6 +32,19 @@ async def test_ids_that_are_none_are_refused(stack, fields, reason, word):
     assert word in message
 
 
+@pytest.mark.parametrize(
+    "sampling",
+    [{"top_k": 10**6}, {"stop_token_ids": [10**6]}, {"logit_bias": {10**6: 1.0}}],
+    ids=["top_k", "stop_token_ids", "logit_bias"],
+)
+async def test_tokens_beyond_the_vocabulary_are_a_status_and_no_event(stack, sampling):
+    request = inference_pb2.GenerateRequest(messages=[user("hi")], sampling=sampling)
+    call = stack.inference.Generate(request, timeout=LIMIT_S)
+    reason, message = await reason_of(call.read())
+    assert reason == "INVALID_ARGUMENT"
+    assert message.startswith(f"sampling.{next(iter(sampling))}: 1000000")
+
+
 async def test_what_a_turn_cannot_be_is_refused(stack):
     session_id = (await opened(stack)).session_id
     several = inference_pb2.GenerateRequest(session_id=session_id, messages=[user("hi")])
