@@ -126,11 +126,11 @@ async def test_the_call_that_is_cancelled_leaves_nothing_in_the_gateway(stack):
 
 async def test_a_request_that_the_worker_refuses_fails_with_its_words(stack):
     request = hello(5)
-    request.sampling.logit_bias[10**6] = 1.0
+    request.sampling.structured_output.regex = "a+"
     events = await collected(stack.inference.Generate(request, timeout=LIMIT_S))
     failed = events[-1].failed
-    assert failed.reason == error_pb2.ERROR_REASON_INVALID_ARGUMENT
-    assert "1000000" in failed.message
+    assert failed.reason == error_pb2.ERROR_REASON_UNIMPLEMENTED
+    assert "structured output on the simulator" in failed.message
     assert not failed.retryable
 
 
