@@ -95,8 +95,7 @@ class Registry:
 
         Raises GenerationNotFoundError, GenerationExpiredError, InvalidArgumentError.
         """
-        key = (owner, generation_id)
-        kept = self.find(owner, generation_id, after)
+        key, kept = (owner, generation_id), self.find(owner, generation_id, after)
         self._watcher.resumed()
         events = self._read(key, kept, after, heartbeat_s, is_back=True)
         async with aclosing(events):
@@ -140,8 +139,7 @@ class Registry:
     async def close(self) -> None:
         """Cancel what still runs, and wait for it. Idempotent."""
         self._closed = True
-        tasks = [running.task for running in self._running.values()]
-        for task in tasks:
+        for task in (tasks := [running.task for running in self._running.values()]):
             task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=CANCEL_TIMEOUT_S)
