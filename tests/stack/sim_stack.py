@@ -16,7 +16,9 @@ from services.runtime.lifecycle import Process
 from services.tokenizer.app import TokenizerApp
 from services.tokenizer.settings import TokenizerSettings
 from services.worker.app import WorkerApp
+from services.worker.model import read_model
 from services.worker.settings import WorkerSettings
+from services.worker.sim_tokens import trace_token
 
 MODEL = Path(__file__).resolve().parents[2] / "deploy" / "models" / "autoglm-phone-tiny"
 LIMIT_S = 30.0
@@ -132,3 +134,12 @@ def hello(max_tokens: int = 0, **fields: object) -> inference_pb2.GenerateReques
 def text_of(events: list[generation_pb2.GenerationEvent]) -> str:
     """All text of the first choice."""
     return "".join(event.text.text for event in events if event.choice_index == 0)
+
+
+def expected_text(generation_id: str, tokens: int) -> str:
+    """What the simulator's ids of a generation spell, by transformers itself."""
+    from tokenizers import Tokenizer
+
+    ordinary = read_model(MODEL, {}).ordinary_ids
+    ids = [trace_token(generation_id, 0, position, ordinary) for position in range(tokens)]
+    return Tokenizer.from_file(str(MODEL / "tokenizer.json")).decode(ids, skip_special_tokens=True)

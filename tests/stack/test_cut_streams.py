@@ -7,10 +7,15 @@ import pytest
 from cutting_proxy import CuttingProxy, cutting_proxy
 from grpc import aio
 from hotline.v1 import generation_pb2, inference_pb2, inference_pb2_grpc
-from sim_stack import LIMIT_S, MODEL, hello, sim_stack, started_tokenizer, started_worker, text_of
-
-from services.worker.model import read_model
-from services.worker.sim_tokens import trace_token
+from sim_stack import (
+    LIMIT_S,
+    expected_text,
+    hello,
+    sim_stack,
+    started_tokenizer,
+    started_worker,
+    text_of,
+)
 
 STREAMS, TOKENS, AT_ONCE = 200, 150, 24
 SEED = 5
@@ -24,15 +29,6 @@ async def stack():
         yield running
     await tokenizer.stop()
     await worker.stop()
-
-
-def expected_text(generation_id: str) -> str:
-    """What the simulator's ids spell, by transformers itself."""
-    from tokenizers import Tokenizer
-
-    ordinary = read_model(MODEL, {}).ordinary_ids
-    ids = [trace_token(generation_id, 0, position, ordinary) for position in range(TOKENS)]
-    return Tokenizer.from_file(str(MODEL / "tokenizer.json")).decode(ids, skip_special_tokens=True)
 
 
 async def read_through(
@@ -72,7 +68,7 @@ async def test_two_hundred_streams_cut_at_random_places_lose_nothing_and_repeat_
                 name = f"cut-{number}"
                 events, count = await read_through(proxy, name)
             connections += count
-            assert text_of(events) == expected_text(name)
+            assert text_of(events) == expected_text(name, TOKENS)
             sequences = [event.sequence for event in events]
             assert sequences == sorted(set(sequences))
             assert events[-1].finished.usage.completion_tokens == TOKENS

@@ -5,21 +5,9 @@ import secrets
 
 import pytest
 from several import at, gateway_before
-from sim_stack import LIMIT_S, MODEL, hello, started_tokenizer, started_worker, text_of
-
-from services.worker.model import read_model
-from services.worker.sim_tokens import trace_token
+from sim_stack import LIMIT_S, expected_text, hello, started_tokenizer, started_worker, text_of
 
 STREAMS, TOKENS = 24, 120
-
-
-def expected_text(generation_id: str) -> str:
-    """What the simulator's ids spell, by transformers itself."""
-    from tokenizers import Tokenizer
-
-    ordinary = read_model(MODEL, {}).ordinary_ids
-    ids = [trace_token(generation_id, 0, position, ordinary) for position in range(TOKENS)]
-    return Tokenizer.from_file(str(MODEL / "tokenizer.json")).decode(ids, skip_special_tokens=True)
 
 
 @pytest.fixture
@@ -67,7 +55,7 @@ async def all_are_whole(tasks) -> None:
         events = await task
         assert events[-1].HasField("finished"), events[-1]
         assert events[-1].finished.usage.completion_tokens == TOKENS
-        assert text_of(events) == expected_text(name)
+        assert text_of(events) == expected_text(name, TOKENS)
         sequences = [event.sequence for event in events]
         assert sequences == sorted(set(sequences))
         assert sum(event.HasField("started") for event in events) == 1

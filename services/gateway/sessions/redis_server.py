@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 import redis.asyncio
 from redis.exceptions import RedisError
 
-from services.gateway.sessions.sqlite_database import away
+from services.gateway.sessions.away import away
 from services.runtime.logs import get_logger
 
 _log = get_logger()

@@ -11,7 +11,8 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
-from services.runtime.errors import ServiceError, UnavailableError
+from services.gateway.sessions.away import away
+from services.runtime.errors import ServiceError
 from services.runtime.logs import get_logger
 
 _log = get_logger()
@@ -225,8 +226,3 @@ def _settle(results: list[tuple[asyncio.Future[Any], Any]]) -> None:
             future.set_exception(result)
         else:
             future.set_result(result)
-
-
-def away() -> UnavailableError:
-    """The store does not answer."""
-    return UnavailableError("The store of sessions does not answer.", retry_delay_s=1.0)
